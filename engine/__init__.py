@@ -1,0 +1,1 @@
+"""Audio in, hypotheses out. This package imports nothing of `streaming` or `clients`."""

@@ -1,0 +1,170 @@
+"""What every engine takes and gives: tasks, hypotheses, capabilities, and the ports.
+
+All audio is mono float32 in [-1, 1] at `SAMPLE_RATE`. All times are absolute sample indices on the
+session's clock, spans half-open. Arrays handed over are read-only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+SAMPLE_RATE = 16_000
+"""Samples per second of every session clock."""
+
+FRAME = 320
+"""Samples per voice-activity frame (20 ms)."""
+
+Audio = npt.NDArray[np.float32]
+
+
+class Priority(IntEnum):
+    """Order of service; smaller runs first."""
+
+    FINAL = 0
+    FIRST = 1
+    REFRESH = 2
+    BATCH = 3
+
+
+class Finish(StrEnum):
+    """Why a decode ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    """The output budget ran out: text may be missing."""
+    LOOP = "loop"
+    """A guard saw the output repeat itself: the text is not to be trusted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One text unit: a word where the script has spaces, a character where it has none.
+
+    `text` has no outer space; `space` tells whether one stands before it. Punctuation belongs to the
+    word it follows. `estimated` marks times that were interpolated instead of aligned. `tag` is the
+    model's own speaker label, valid inside one hypothesis only.
+    """
+
+    text: str
+    start: int
+    end: int
+    space: bool = True
+    confidence: float | None = None
+    estimated: bool = False
+    tag: str | None = None
+
+
+def join(words: Sequence[Word]) -> str:
+    """The text of `words` as it reads, without outer space."""
+    return "".join(f" {w.text}" if w.space else w.text for w in words).strip()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecognitionTask:
+    """One decode of one window of one session.
+
+    The reply must *continue* `prefix` (the words already committed inside the window) and holds only
+    what comes after it. `context` is the text before the window, newest last; an engine may drop
+    its beginning, or all of it. `attempt` > 0 asks for the policy's next rung of its retry ladder.
+    """
+
+    id: str
+    session: str
+    audio: Audio
+    start: int
+    """Sample index of `audio[0]`."""
+    priority: Priority
+    context: str = ""
+    prefix: tuple[Word, ...] = ()
+    language: str | None = None
+    """Primary language subtag (ISO 639-1); None lets the engine detect it."""
+    hotwords: tuple[str, ...] = ()
+    attempt: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.audio)
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """What the model heard after the task's prefix."""
+
+    words: tuple[Word, ...]
+    finish: Finish = Finish.STOP
+    language: str | None = None
+    """The language heard, whatever was asked for; None where the model cannot tell."""
+    language_probability: float = 0.0
+    no_speech: float = 0.0
+    """Probability that the window holds no speech, 0 where the model cannot tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a caller may ask of an engine; shared code reads this and never a model's name."""
+
+    engine: str
+    model: str
+    max_window_s: float
+    """Longest audio of one task, padding excluded: the *model's* limit."""
+    languages: tuple[str, ...] = ()
+    """Languages it can be asked for; one only means it is fixed. Empty: not known."""
+    word_times: bool = True
+    forced_prefix: bool = True
+    context_text: bool = True
+    speaker_tags: bool = False
+    concurrency: int = 1
+    """Tasks it usefully runs at once."""
+
+
+class EngineError(Exception):
+    """A task failed. `cause` is a short stable word for metrics and gaps; `retryable` says whether the
+    same task may succeed later."""
+
+    def __init__(self, cause: str, message: str, *, retryable: bool) -> None:
+        super().__init__(message)
+        self.cause = cause
+        self.retryable = retryable
+
+
+class Recognizer(Protocol):
+    """Turns tasks into hypotheses. Cancelling the awaiting task abandons the work."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    async def recognize(self, task: RecognitionTask) -> Hypothesis:
+        """Decode one task; raises `EngineError` and nothing else."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """The two voice-activity stages' verdict on one frame of `FRAME` samples."""
+
+    cheap: bool
+    """First stage: energy and band statistics (WebRTC)."""
+    neural: float
+    """Second stage: probability of speech; 0 where it was not run because the first stage is quiet."""
+
+
+class VoiceStream(Protocol):
+    """Voice activity of one track; keeps its own state between calls."""
+
+    def feed(self, audio: Audio) -> list[Voice]:
+        """Judge whole frames: `audio` holds n * FRAME samples, the answer n verdicts."""
+        ...
+
+
+class SpeechDetector(Protocol):
+    """Makes one `VoiceStream` a track; loaded once a process."""
+
+    def open(self) -> VoiceStream: ...

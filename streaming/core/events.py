@@ -1,0 +1,81 @@
+"""What the core says. Times are samples on the session clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from engine.contract import Word
+
+
+class Cover(StrEnum):
+    """What a received sample became."""
+
+    TEXT = "text"
+    SILENCE = "silence"
+    GAP = "gap"
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """A half-open span of the session clock and what became of it; `cause` only for gaps."""
+
+    start: int
+    end: int
+    cover: Cover
+    cause: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentUpdated:
+    """The whole present state of one segment: an upsert by `segment`, newest `revision` wins.
+
+    `words` are committed and only ever grow; `partial` may change freely; after `final` nothing comes.
+    """
+
+    segment: int
+    revision: int
+    first_word: int
+    """Index of the segment's first word in the session's append-only transcript."""
+    start: int
+    end: int
+    words: tuple[Word, ...]
+    partial: tuple[Word, ...]
+    final: bool
+    language: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GapDeclared:
+    start: int
+    end: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """Everything before `sample` is final; answers the flush of this id."""
+
+    id: str
+    sample: int
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of every received sample: the spans tile [0, samples) in order."""
+
+    samples: int
+    words: int
+    spans: tuple[Covered, ...]
+
+    def total(self, cover: Cover) -> int:
+        """Samples covered so."""
+        return sum(s.end - s.start for s in self.spans if s.cover is cover)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    receipt: Receipt
+
+
+Event = SegmentUpdated | GapDeclared | Flushed | Ended

@@ -1,0 +1,1 @@
+"""Messages and codecs of the wire protocols. Pure."""
