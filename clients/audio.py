@@ -1,0 +1,170 @@
+"""Any audio file as mono pcm_s16le at 16 kHz, piece by piece: the whole file is never in memory.
+
+A file that cannot be read gives one `AudioError` that says why and what to do. One that ends early or
+holds broken packets gives what could be read, and says so through `warn`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+RATE = 16_000
+"""Samples per second of everything this module gives out."""
+
+BYTES_PER_SECOND = 2 * RATE
+
+HEADERLESS = frozenset({".pcm", ".raw"})
+"""Suffixes read as bare samples; nothing in such a file says what it holds."""
+
+_READ = 64 * 1024
+# Containers that guess their length from the bit rate: a shorter decode proves nothing there.
+_GUESSED_LENGTH = frozenset({"mp3", "aac"})
+_MAX_BAD_PACKETS = 100
+
+Warn = Callable[[str], None]
+
+
+class AudioError(Exception):
+    """This file gives no audio; the text names the file, the reason and the remedy."""
+
+
+def decode(path: Path, warn: Warn) -> Iterator[bytes]:
+    """Yield the file as s16le mono 16 kHz, in pieces of whole samples; raises `AudioError`."""
+    if not path.is_file():
+        raise AudioError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}")
+    if path.stat().st_size == 0:
+        raise AudioError(f"{path}: the file is empty (0 bytes)")
+    try:
+        if path.suffix.lower() in HEADERLESS:
+            warn(f"{path.name}: no header; read as 16 kHz, 16 bit little-endian, mono")
+            yield from _headerless(path, warn)
+        else:
+            _check_riff(path, warn)
+            yield from _container(path, warn)
+    except OSError as error:
+        raise AudioError(f"{path}: {error.strerror or error}") from error
+
+
+def load(path: Path, warn: Warn) -> npt.NDArray[np.int16]:
+    """The whole file at once, for tools that need it so; raises `AudioError`."""
+    return np.frombuffer(b"".join(decode(path, warn)), dtype="<i2")
+
+
+def packets(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Cut `pieces` anew into packets of `size` bytes; the last may be shorter."""
+    pending = bytearray()
+    for piece in pieces:
+        pending += piece
+        whole = len(pending) - len(pending) % size
+        for at in range(0, whole, size):
+            yield bytes(pending[at : at + size])
+        del pending[:whole]
+    if pending:
+        yield bytes(pending)
+
+
+def _headerless(path: Path, warn: Warn) -> Iterator[bytes]:
+    odd = b""
+    with path.open("rb") as file:
+        while piece := file.read(_READ):
+            piece = odd + piece
+            whole = len(piece) - len(piece) % 2
+            odd = piece[whole:]
+            if whole:
+                yield piece[:whole]
+    if odd:
+        warn(f"{path.name}: an odd number of bytes; the last one is left out")
+
+
+def _check_riff(path: Path, warn: Warn) -> None:
+    """Tell of a WAV cut off on the way; the decoder itself takes the file's size for the truth."""
+    with path.open("rb") as file:
+        head = file.read(8)
+    if head[:4] != b"RIFF" or len(head) < 8:
+        return
+    promised, there = int.from_bytes(head[4:8], "little") + 8, path.stat().st_size
+    # A writer that cannot seek back leaves the largest sizes there are: no promise at all.
+    if there + 1 < promised < 0x7FFF_FFFF:
+        warn(f"{path.name}: cut off? it promises {promised} bytes, {there} are there; these are used")
+
+
+def _container(path: Path, warn: Warn) -> Iterator[bytes]:
+    try:
+        import av
+    except ImportError as error:
+        raise AudioError(f"{path}: reading it needs PyAV; install seamscribe[files]") from error
+
+    try:
+        container = av.open(str(path), metadata_errors="ignore")
+    except av.error.FFmpegError as error:
+        raise AudioError(
+            f"{path}: no format we can read ({error.strerror or error}); bare 16 kHz samples must end in .pcm"
+        ) from error
+    with container:
+        stream = next(iter(container.streams.audio), None)
+        if stream is None:
+            raise AudioError(f"{path}: holds no audio track")
+        length = stream.duration * float(stream.time_base) if stream.duration and stream.time_base else 0.0
+        samples = 0
+        for piece in _resampled(_frames(container, stream, path, warn)):
+            samples += len(piece) // 2
+            yield piece
+        if not samples:
+            raise AudioError(f"{path}: a header, but no sample of audio ({container.format.name})")
+        short = length - samples / RATE
+        if container.format.name not in _GUESSED_LENGTH and short > 0.5:
+            warn(
+                f"{path.name}: cut off? it promises {length:.1f} s, {samples / RATE:.1f} s could be read; "
+                "these are used"
+            )
+
+
+def _frames(container: Any, stream: Any, path: Path, warn: Warn) -> Iterator[Any]:
+    """Decoded frames; a broken packet is left out and told, a broken container ends the reading."""
+    from av.error import FFmpegError
+
+    bad = 0
+    reading = container.demux(stream)
+    while True:
+        try:
+            packet = next(reading)
+        except StopIteration:
+            break
+        except FFmpegError as error:
+            warn(f"{path.name}: reading broke off ({error.strerror or error}); what came before is used")
+            break
+        try:
+            yield from packet.decode()
+        except FFmpegError:
+            bad += 1
+            if bad >= _MAX_BAD_PACKETS:
+                break
+    if bad:
+        warn(f"{path.name}: {bad} broken packet(s) left out")
+
+
+def _resampled(frames: Iterable[Any]) -> Iterator[bytes]:
+    """Frames as s16 mono 16 kHz; a stream may change its rate or layout on the way."""
+    from av import AudioResampler
+
+    resampler, shape = None, None
+    for frame in frames:
+        now = (frame.format.name, frame.layout.name, frame.layout.nb_channels, frame.sample_rate)
+        if resampler is None or now != shape:
+            if resampler is not None:
+                yield from _bytes(resampler.resample(None))
+            resampler, shape = AudioResampler("s16", "mono", RATE), now
+        yield from _bytes(resampler.resample(frame))
+    if resampler is not None:
+        yield from _bytes(resampler.resample(None))
+
+
+def _bytes(frames: Iterable[Any]) -> Iterator[bytes]:
+    for frame in frames:
+        if frame.samples:
+            yield bytes(frame.planes[0])[: 2 * frame.samples]

@@ -1,0 +1,1 @@
+"""Measurements of the whole service from outside, against reference texts."""
