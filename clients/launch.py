@@ -1,0 +1,113 @@
+"""A server of our own for one command: `seamscribe serve` as a child process on a free loopback port."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import urllib.error
+import urllib.request
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+_ENTRY = "from streaming.cli import main; raise SystemExit(main())"
+_URL = re.compile(r"\bhttps?://[^\s/]+:\d+")
+_KEPT_LINES = 40
+
+
+class LaunchError(Exception):
+    """The server did not come up; the text ends with its last lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running child: its base URL (http) and process id."""
+
+    url: str
+    pid: int
+
+
+@asynccontextmanager
+async def serving(
+    arguments: Sequence[str] = (), *, start_s: float = 120.0, stop_s: float = 20.0
+) -> AsyncIterator[Server]:
+    """Run `seamscribe serve --port 0 ARGUMENTS` until the block ends; yields once it is ready.
+
+    `start_s` bounds the start (weights are loaded in it), `stop_s` the drain, after which it is killed.
+    Raises `LaunchError`.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", _ENTRY, "serve", "--host", "127.0.0.1", "--port", "0", *arguments),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        limit=1 << 20,
+        start_new_session=True,  # Ctrl-C is ours to answer: the server is stopped after its clients
+    )
+    kept: deque[str] = deque(maxlen=_KEPT_LINES)
+    reader: asyncio.Task[None] | None = None
+    try:
+        try:
+            async with asyncio.timeout(start_s):
+                url = await _announced(process, kept)
+                reader = asyncio.create_task(_keep_reading(process, kept))
+                await _ready(process, url)
+        except (TimeoutError, LaunchError) as error:
+            reason = f"not ready within {start_s:.0f} s" if isinstance(error, TimeoutError) else str(error)
+            last = "".join(f"\n  {line}" for line in kept)
+            raise LaunchError(f"the server did not start: {reason}{last}") from error
+        yield Server(url, process.pid)
+    finally:
+        await _stop(process, stop_s)
+        if reader is not None:
+            await reader
+
+
+async def _announced(process: asyncio.subprocess.Process, kept: deque[str]) -> str:
+    """The base URL that the server prints once it listens."""
+    assert process.stdout is not None
+    while line := await process.stdout.readline():
+        kept.append(line.decode("utf-8", "replace").rstrip())
+        if found := _URL.search(kept[-1]):
+            return found.group()
+    raise LaunchError(f"it ended with status {await process.wait()}")
+
+
+async def _keep_reading(process: asyncio.subprocess.Process, kept: deque[str]) -> None:
+    """Drain the child's log, or a full pipe would stop it."""
+    assert process.stdout is not None
+    while line := await process.stdout.readline():
+        kept.append(line.decode("utf-8", "replace").rstrip())
+
+
+async def _ready(process: asyncio.subprocess.Process, url: str) -> None:
+    while process.returncode is None:
+        if await asyncio.to_thread(_answers, f"{url}/readyz"):
+            return
+        await asyncio.sleep(0.1)
+    raise LaunchError(f"it ended with status {process.returncode}")
+
+
+def _answers(url: str) -> bool:
+    # A proxy of the environment has no business on loopback.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=5) as reply:
+            return bool(reply.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+async def _stop(process: asyncio.subprocess.Process, stop_s: float) -> None:
+    if process.returncode is not None:
+        return
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        async with asyncio.timeout(stop_s):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
