@@ -1,28 +1,102 @@
-"""One session, composed. Inputs are `receive_*`; outputs are drained by `tasks_to_run`,
-`tasks_to_cancel` and `events_to_send`.
+"""One session, composed: audio and hypotheses in, tasks and events out.
 
-(Signatures agreed first; the body follows.)
+Inputs are the `receive_*` methods; outputs are drained with `tasks_to_run`, `tasks_to_cancel` and
+`events_to_send`. At most one task is wanted at a time; a reply to any other changes nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, replace
 
-from engine.contract import Audio, Capabilities, Hypothesis, RecognitionTask, Voice
+from engine.contract import (
+    FRAME,
+    Audio,
+    Capabilities,
+    Finish,
+    Hypothesis,
+    Priority,
+    RecognitionTask,
+    Voice,
+    Word,
+)
 
-from .events import Event
+from .events import Cover, Ended, Event, Flushed, GapDeclared, Receipt
+from .gate import Activity, Edge, GateSettings, Paused, SpeechGate, Started
+from .language import LanguageTracker
+from .ledger import Ledger
+from .ring import AudioRing
+from .segmenter import Cause, Cut, Segmenter, WindowSettings
+from .spans import to_samples
+from .stabilizer import Stabilizer
+from .transcript import Segment, Transcript
+
+LADDER = 3
+"""Tries of a final window before its audio is declared a gap."""
+
+NO_SPEECH = 0.6
+"""The model's own verdict above which a window without words is believed to hold none."""
+
+SENTENCE_ENDS = frozenset(".?!…\u3002\uff1f\uff01")
+
+MISSING = to_samples(2.0)
+"""Voiced audio without a word that makes a final reply suspicious."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """How a session cuts, refreshes and commits. Seconds."""
+    """How a session cuts, refreshes and commits. Seconds, where not said otherwise."""
 
     max_delay_s: float = 3.0
     pause_s: float = 0.6
-    refresh_s: float = 1.0
+    refresh_s: float = 0.7
+    first_s: float = 0.4
+    soft_pause_s: float = 0.24
+    hold_s: float = 0.5
+    """Words ending this near to the end of the audio wait for another decode."""
+    least_hold_s: float = 0.2
+    """Even words that are due wait while they end this near to the end of the audio."""
+    pad_s: float = 0.2
+    onset_s: float = 0.06
+    voice_on: float = 0.5
+    voice_off: float = 0.35
+    keep_s: float = 6.0
+    slack_s: float = 1.0
+    search_s: float = 2.0
+    window_s: float = 24.0
+    """Longest window the scheduler wants; the model's own limit also holds."""
+    forget_s: float = 2.0
+    context_s: float = 60.0
+    """How far back the text goes that is given as context."""
+    segment_s: float = 15.0
+    """A segment nobody ends with a pause is closed near this length."""
+
+    def gate(self) -> GateSettings:
+        return GateSettings(
+            on=self.voice_on,
+            off=self.voice_off,
+            onset=to_samples(self.onset_s),
+            pause=to_samples(self.pause_s),
+            pad=to_samples(self.pad_s),
+        )
+
+    def window(self, model_limit_s: float) -> WindowSettings:
+        return WindowSettings(
+            first=to_samples(self.first_s + self.pad_s),
+            refresh=to_samples(self.refresh_s),
+            soft_pause=to_samples(self.soft_pause_s),
+            tail=to_samples(self.soft_pause_s) // 2,
+            keep=to_samples(self.keep_s),
+            slack=to_samples(self.slack_s),
+            search=to_samples(self.search_s),
+            longest=to_samples(min(self.window_s, model_limit_s)),
+            forget=to_samples(self.forget_s),
+        )
 
 
 class Session:
+    """The state of one live transcription. Not thread-safe; every method returns at once."""
+
     def __init__(
         self,
         id: str,
@@ -33,42 +107,353 @@ class Session:
         context: str = "",
         hotwords: tuple[str, ...] = (),
     ) -> None:
-        raise NotImplementedError
+        self._id = id
+        self._s = settings
+        self._context = context
+        self._hotwords = hotwords
+        self._ring = AudioRing()
+        self._gate = SpeechGate(settings.gate())
+        self._activity = Activity()
+        self._segmenter = Segmenter(settings.window(capabilities.max_window_s))
+        self._stabilizer = Stabilizer()
+        self._transcript = Transcript()
+        self._ledger = Ledger()
+        self._language = LanguageTracker(language)
+        self._segments: deque[Segment] = deque()
+        self._shown = 0  # segments numbered so far
+        self._last_end = 0  # end of the last closed segment
+        self._task: RecognitionTask | None = None
+        self._cut: Cut | None = None
+        self._tasks_made = 0
+        self._attempt = 0
+        self._tail_heard = 0  # end of the window whose uncommitted words the stabilizer holds
+        self._flushes: deque[tuple[str, int]] = deque()
+        self._ending = False
+        self._ended = False
+        self._to_run: list[RecognitionTask] = []
+        self._to_cancel: list[str] = []
+        self._events: list[Event] = []
+
+    # -- what it tells ---------------------------------------------------------------------------
 
     @property
     def received(self) -> int:
         """Samples received so far."""
-        raise NotImplementedError
+        return self._ring.end
 
     @property
     def backlog(self) -> int:
-        """Received samples no decode has covered yet; the shell stops reading above its limit."""
-        raise NotImplementedError
+        """Speech received but not decoded yet, samples; the shell stops reading above its limit."""
+        if not self._segments:
+            return 0
+        heard = self._cut.start if self._cut is not None and self._cut.final else self._segmenter.heard
+        return self._ring.end - max(heard, self._segments[0].start)
 
-    def receive_audio(self, audio: Audio, voices: list[Voice]) -> None:
-        """Whole frames (n * FRAME samples) with their n verdicts."""
-
-    def receive_flush(self, id: str) -> None:
-        """Make everything received final; `Flushed(id)` follows when it is."""
-
-    def receive_end(self, tail: Audio) -> None:
-        """No more audio after `tail` (fewer than FRAME samples, the odd rest); `Ended` follows."""
-
-    def receive_hypothesis(self, task: str, hypothesis: Hypothesis) -> None:
-        """The reply to a task; stale and unknown ones change nothing."""
-
-    def receive_failure(self, task: str, cause: str, *, retryable: bool) -> None:
-        """The task failed; the session retries it or declares a gap."""
+    @property
+    def language(self) -> str | None:
+        return self._language.language
 
     def tasks_to_run(self) -> list[RecognitionTask]:
-        raise NotImplementedError
+        tasks, self._to_run = self._to_run, []
+        return tasks
 
     def tasks_to_cancel(self) -> list[str]:
-        """Ids of tasks whose answer is no longer wanted."""
-        raise NotImplementedError
+        """Ids of tasks whose reply is no longer wanted."""
+        ids, self._to_cancel = self._to_cancel, []
+        return ids
 
     def events_to_send(self) -> list[Event]:
-        raise NotImplementedError
+        events, self._events = self._events, []
+        return events
 
     def stretch(self, factor: float) -> None:
         """Load told by the shell: refresh intervals are multiplied by `factor` (>= 1)."""
+        self._segmenter.stretch = max(1.0, factor)
+
+    # -- what it hears ---------------------------------------------------------------------------
+
+    def receive_audio(self, audio: Audio, voices: list[Voice]) -> None:
+        """Whole frames (n * FRAME samples) with their n verdicts; raises ValueError otherwise."""
+        if len(audio) != FRAME * len(voices):
+            raise ValueError(f"{len(audio)} samples do not fit {len(voices)} frames of {FRAME}")
+        if self._ending:
+            raise ValueError("no audio is taken after the end")
+        self._ring.append(audio)
+        for voice in voices:
+            edge = self._gate.step(voice)
+            self._activity.append(voiced=self._gate.voice_end == self._gate.now)
+            if edge is not None:
+                self._on_edge(edge)
+        self._plan()
+
+    def receive_flush(self, id: str) -> None:
+        """Make everything received final; `Flushed(id)` follows when it is."""
+        self._flushes.append((id, self._ring.end))
+        self._stop_speech()
+        self._plan()
+
+    def receive_end(self, tail: Audio) -> None:
+        """No more audio after `tail` (fewer than FRAME samples, the odd rest); `Ended` follows."""
+        if self._ending:
+            return
+        self._ring.append(tail)
+        self._ending = True
+        self._stop_speech()
+        self._plan()
+
+    def receive_hypothesis(self, task: str, hypothesis: Hypothesis) -> None:
+        """The reply to a task; a stale or unknown one changes nothing."""
+        if self._task is None or self._cut is None or task != self._task.id:
+            return
+        cut = self._cut
+        self._task = self._cut = None
+        voiced = self._activity.voiced(cut.start, cut.end)
+        self._language.vote(hypothesis.language, hypothesis.language_probability, voiced)
+        words = _ordered(hypothesis.words, self._transcript.end, cut.end)
+        missing = cut.final and self._misses(cut, words) and hypothesis.no_speech < NO_SPEECH
+        if hypothesis.finish is not Finish.STOP or missing:
+            self._attempt = min(self._attempt + 1, LADDER)
+            if self._attempt < LADDER or not cut.final:
+                self._plan()
+                return
+        self._attempt = 0
+        if not cut.final:
+            self._refreshed(cut, words)
+        elif hypothesis.finish is Finish.LOOP:
+            self._finish(cut, (), cause="loop")
+        else:
+            self._finish(cut, words, cause="no_text" if missing else None)
+        self._plan()
+
+    def receive_failure(self, task: str, cause: str, *, retryable: bool) -> None:
+        """The task failed: a refresh is forgotten, a final is tried again or becomes a gap."""
+        if self._task is None or self._cut is None or task != self._task.id:
+            return
+        cut = self._cut
+        self._task = self._cut = None
+        if cut.final and not retryable:
+            self._finish(cut, (), cause=cause)
+        self._plan()
+
+    # -- speech ----------------------------------------------------------------------------------
+
+    def _on_edge(self, edge: Edge) -> None:
+        match edge:
+            case Started(at):
+                if not self._segments:
+                    self._segmenter.restart(at, self._last_end)
+                self._segments.append(Segment(start=at))
+            case Paused(at):
+                self._segments[-1].end = at
+
+    def _stop_speech(self) -> None:
+        edge = self._gate.close()
+        if edge is not None:
+            # The odd rest after the last frame belongs to the speech it ends.
+            self._segments[-1].end = self._ring.end if self._ending else edge.at
+
+    # -- decoding --------------------------------------------------------------------------------
+
+    def _plan(self) -> None:
+        """Decide what is to be decoded now, once the inputs changed."""
+        while self._segments and self._segments[0].end is not None:
+            if self._cut is not None and self._task is not None:
+                if self._cut.final or self._cut.end >= self._speech_end():
+                    return  # the running decode will do
+                self._to_cancel.append(self._task.id)
+                self._task = self._cut = None
+            if not self._reuse():
+                self._send(self._segmenter.final_cut(self._ring, self._last_ended()))
+                return
+        if self._segments and self._task is None:
+            segment = self._segments[0]
+            cut = self._segmenter.tick(self._ring, start=segment.start, voice_end=self._gate.voice_end)
+            if cut is not None:
+                self._send(cut)
+        self._settle()
+
+    def _last_ended(self) -> int:
+        """End of the last segment in the queue that has one and still fits in one window."""
+        ends = [s.end for s in self._segments if s.end is not None]
+        return max((e for e in ends if self._segmenter.fits(e)), default=ends[0])
+
+    def _speech_end(self) -> int:
+        """What a decode must have heard to be final for the first segment, samples."""
+        end = self._segments[0].end
+        assert end is not None
+        return end - to_samples(self._s.pad_s) // 2
+
+    def _reuse(self) -> bool:
+        """Take the newest refresh as final where it already heard the whole speech."""
+        end = self._segments[0].end
+        if end is None or self._attempt or self._tail_heard < self._speech_end():
+            return False
+        cut = Cut(self._segmenter.origin, end, Cause.PAUSE)
+        if self._misses(cut, self._stabilizer.tail):
+            return False
+        self._finish(cut, self._stabilizer.tail, cause=None)
+        return True
+
+    def _send(self, cut: Cut) -> None:
+        """Make the task of a cut; its id is unique and no prefix of another of this session."""
+        if not cut.final:
+            fresh = not self._segments[0].words and not self._stabilizer.tail
+            priority = Priority.FIRST if fresh else Priority.REFRESH
+        else:
+            priority = Priority.FINAL
+        self._tasks_made += 1
+        prefix = self._transcript.since(cut.start)
+        context = self._transcript.before(cut.start, to_samples(self._s.context_s))
+        self._task = RecognitionTask(
+            id=f"{self._id}.{self._tasks_made:08d}",
+            session=self._id,
+            audio=self._ring.copy(cut.start, cut.end),
+            start=cut.start,
+            priority=priority,
+            context=context or self._context,
+            prefix=prefix,
+            language=self._language.language,
+            hotwords=self._hotwords,
+            attempt=self._attempt,
+        )
+        self._cut = cut
+        self._segmenter.heard = cut.end
+        self._to_run.append(self._task)
+
+    def _misses(self, cut: Cut, words: tuple[Word, ...]) -> bool:
+        """Whether much speech at the end of a final window brought no word."""
+        last = max(words[-1].end if words else 0, self._transcript.end, self._segments[0].start)
+        return self._activity.voiced(last, cut.end) >= MISSING
+
+    def _refreshed(self, cut: Cut, words: tuple[Word, ...]) -> None:
+        """A tick's reply: commit what is safe, show the rest."""
+        next_reply = self._segmenter.refresh + self._ring.end - cut.end
+        due = self._ring.end - to_samples(self._s.max_delay_s) + next_reply
+        stable = self._stabilizer.observe(
+            words,
+            horizon=cut.end - to_samples(self._s.hold_s),
+            deadline=min(due, cut.end - to_samples(self._s.least_hold_s)),
+        )
+        self._tail_heard = cut.end
+        segment = self._segments[0]
+        self._commit(segment, stable)
+        self._show(segment, self._stabilizer.tail)
+        self._segmenter.committed(self._ring, self._transcript.end)
+        self._split_long(segment)
+
+    def _split_long(self, segment: Segment) -> None:
+        """Close a segment nobody ends with a pause, at a sentence or a quiet place between its words."""
+        least = segment.start + to_samples(self._s.segment_s)
+        words = segment.words
+        if self._transcript.end < least or segment.end is not None or len(words) < 2:
+            return
+        sentence = [i for i in range(1, len(words)) if words[i - 1].text[-1:] in SENTENCE_ENDS]
+        late = [i for i in sentence if words[i - 1].end >= segment.start + to_samples(self._s.segment_s / 2)]
+        if late:
+            at = late[-1]
+        elif self._transcript.end >= least + to_samples(self._s.segment_s / 2):
+            at = max(range(len(words) // 2, len(words)), key=lambda i: words[i].start - words[i - 1].end)
+        else:
+            return
+        rest = Segment(start=words[at].start, words=words[at:], first_word=segment.first_word + at)
+        rest.partial = segment.partial
+        segment.words, segment.partial, segment.end = words[:at], (), rest.start
+        self._segments.insert(1, rest)
+        self._close(segment)
+        self._show(rest, rest.partial)
+
+    def _finish(self, cut: Cut, words: tuple[Word, ...], *, cause: str | None) -> None:
+        """Everything up to `cut.end` is final: `words` are its last ones. With a `cause`, what they do
+        not reach is a gap."""
+        self._stabilizer.close()
+        self._tail_heard = 0
+        if cut.cause is Cause.SEAM:
+            first = self._segments[0]
+            self._segments.insert(1, Segment(start=cut.end, end=first.end))
+            first.end = cut.end
+        while self._segments and _ends_by(self._segments[0], cut.end):
+            segment = self._segments[0]
+            upcoming = self._segments[1] if len(self._segments) > 1 else None
+            mine = words
+            if upcoming is not None and _ends_by(upcoming, cut.end):
+                border = (segment.end or 0) + upcoming.start
+                mine = tuple(w for w in words if w.start + w.end < border)
+            words = words[len(mine) :]
+            self._commit(segment, mine)
+            self._close(segment, cause=cause)
+        self._segmenter.committed(self._ring, max(self._transcript.end, self._last_end))
+        if self._segments:
+            self._segmenter.restart(self._segments[0].start, self._last_end)
+
+    # -- what readers see ------------------------------------------------------------------------
+
+    def _commit(self, segment: Segment, words: tuple[Word, ...]) -> None:
+        if not words:
+            return
+        if not segment.words:
+            segment.first_word = self._transcript.count
+        segment.words.extend(words)
+        self._transcript.append(words)
+
+    def _show(self, segment: Segment, partial: tuple[Word, ...], *, final: bool = False) -> None:
+        """Send the segment's present state, if anybody saw it before or there is something to see."""
+        if (segment.id is None and not segment.words and not partial) or (
+            partial == segment.partial and len(segment.words) == segment.told and not final
+        ):
+            return
+        segment.partial = partial
+        segment.told = len(segment.words)
+        if segment.id is None:
+            self._shown += 1
+            segment.id = self._shown
+        if not segment.words:
+            segment.first_word = self._transcript.count
+        self._events.append(segment.update(self._ring.end, self._language.language, final=final))
+
+    def _close(self, segment: Segment, *, cause: str | None = None) -> None:
+        """The first segment is over: account for its audio and send its final state."""
+        assert segment.end is not None
+        self._segments.popleft()
+        self._ledger.cover(segment.start, Cover.SILENCE)
+        heard = segment.words[-1].end if segment.words else segment.start
+        lost = cause is not None and self._activity.voiced(heard, segment.end) > 0
+        if segment.words:
+            self._ledger.cover(min(heard, segment.end) if lost else segment.end, Cover.TEXT)
+        if lost and cause is not None:
+            self._ledger.cover(segment.end, Cover.GAP, cause)
+            self._events.append(GapDeclared(max(heard, segment.start), segment.end, cause))
+        self._ledger.cover(segment.end, Cover.SILENCE)
+        self._last_end = segment.end
+        self._show(segment, (), final=True)
+
+    def _settle(self) -> None:
+        """Answer flushes and the end once nothing before them is pending; forget old audio."""
+        pending = self._segments[0].start if self._segments else self._ring.end
+        while self._flushes and (self._flushes[0][1] <= pending):
+            id, sample = self._flushes.popleft()
+            self._events.append(Flushed(id, sample))
+        if self._ending and not self._segments and not self._ended:
+            self._ended = True
+            self._ledger.cover(self._ring.end, Cover.SILENCE)
+            self._events.append(Ended(Receipt(self._ring.end, self._transcript.count, self._ledger.spans)))
+        keep = self._segmenter.keep_from(pending, self._last_end, speaking=bool(self._segments))
+        self._ring.evict(keep)
+        self._activity.evict(keep)
+
+
+def _ends_by(segment: Segment, sample: int) -> bool:
+    return segment.end is not None and segment.end <= sample
+
+
+def _ordered(words: tuple[Word, ...], start: int, end: int) -> tuple[Word, ...]:
+    """The words with times that never run backwards, nor before the committed text, nor past the audio."""
+    result = []
+    at = start
+    for word in words:
+        first = min(max(word.start, at), end)
+        last = min(max(word.end, first), end)
+        at = last
+        result.append(
+            replace(word, start=first, end=last) if (first, last) != (word.start, word.end) else word
+        )
+    return tuple(result)

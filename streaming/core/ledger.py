@@ -1,0 +1,33 @@
+"""Every received sample becomes text, silence or a declared gap, exactly once.
+
+The ledger is filled in order of time: `cover` takes the clock on from where it stood. Neighbours of the
+same kind merge, so that an eight hour meeting of a thousand turns keeps a few thousand spans.
+"""
+
+from __future__ import annotations
+
+from .events import Cover, Covered
+
+
+class Ledger:
+    """Spans tile [0, `covered`) without hole or overlap."""
+
+    def __init__(self) -> None:
+        self._spans: list[Covered] = []
+        self.covered = 0
+
+    def cover(self, until: int, cover: Cover, cause: str | None = None) -> None:
+        """What [covered, until) became; an `until` not past `covered` adds nothing."""
+        if (cause is not None) != (cover is Cover.GAP):
+            raise ValueError("a gap, and only a gap, has a cause")
+        if until <= self.covered:
+            return
+        start = self.covered
+        if self._spans and (self._spans[-1].cover, self._spans[-1].cause) == (cover, cause):
+            start = self._spans.pop().start
+        self._spans.append(Covered(start, until, cover, cause))
+        self.covered = until
+
+    @property
+    def spans(self) -> tuple[Covered, ...]:
+        return tuple(self._spans)

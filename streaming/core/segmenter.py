@@ -1,0 +1,128 @@
+"""When to decode, and which stretch of audio.
+
+A *window* slides over the audio: it begins a little before the newest committed word, so that the engine
+hears some speech it already knows, and ends at the newest sample. While somebody speaks it is decoded again
+every refresh (tick); at a pause or a flush it is decoded to the end of the speech; where nobody pauses and
+the window outgrows the model, it is cut at its quietest place (seam).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .ring import AudioRing
+from .seams import seam
+from .spans import to_samples
+
+
+class Cause(StrEnum):
+    """Why a window is decoded; all but TICK are final for the audio they cover."""
+
+    TICK = "tick"
+    PAUSE = "pause"
+    SEAM = "seam"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Decode [start, end)."""
+
+    start: int
+    end: int
+    cause: Cause
+
+    @property
+    def final(self) -> bool:
+        return self.cause is not Cause.TICK
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSettings:
+    """All in samples. `longest` is the model's limit, `keep` and `target` are the scheduler's wishes."""
+
+    first: int
+    """Speech before the first decode of a segment."""
+    refresh: int
+    soft_pause: int
+    """Silence after which a decode is worth its cost at once: it will serve as the final one."""
+    tail: int
+    """Silence after the last voiced frame that a decode must have heard to serve as final."""
+    keep: int
+    """Committed audio kept at the window's beginning."""
+    slack: int
+    """The window's beginning moves only by at least this much."""
+    search: int
+    """A cut without a pause is looked for in this much audio."""
+    longest: int
+    forget: int
+    """Silence after which a new segment gets a window of its own."""
+
+
+class Segmenter:
+    """Keeps the window's beginning (`origin`) and how far it was decoded (`heard`)."""
+
+    def __init__(self, settings: WindowSettings) -> None:
+        self._s = settings
+        self.stretch = 1.0
+        self.origin = 0
+        self.heard = 0
+        """End of the last window sent to the engine."""
+
+    @property
+    def refresh(self) -> int:
+        """Present interval between ticks, samples."""
+        return round(self._s.refresh * self.stretch)
+
+    def fits(self, end: int) -> bool:
+        """Whether one window can reach from the origin to `end`."""
+        return end - self.origin <= self._s.longest
+
+    def final_cut(self, ring: AudioRing, end: int) -> Cut:
+        """The cut that finishes speech ending at `end`, or its first part where the model takes no more."""
+        if self.fits(end):
+            return Cut(self.origin, end, Cause.PAUSE)
+        return self._seam(ring)
+
+    def tick(self, ring: AudioRing, *, start: int, voice_end: int) -> Cut | None:
+        """What to decode while a segment that began at `start` is being spoken, if anything, now."""
+        now = ring.end
+        if not self.fits(now):
+            return self._seam(ring)
+        if self.heard <= start:
+            due = now - start >= self._s.first
+        elif now - voice_end >= self._s.soft_pause:
+            due = not self.covers(voice_end)
+        else:
+            due = now - self.heard >= self.refresh
+        return Cut(self.origin, now, Cause.TICK) if due else None
+
+    def covers(self, voice_end: int) -> bool:
+        """Whether the last window sent heard enough silence after `voice_end` to be final."""
+        return self.heard >= voice_end + self._s.tail
+
+    def _seam(self, ring: AudioRing) -> Cut:
+        limit = self.origin + self._s.longest
+        return Cut(self.origin, seam(ring, limit - self._s.search, limit), Cause.SEAM)
+
+    def committed(self, ring: AudioRing, end: int) -> None:
+        """Words up to `end` are committed: move the window's beginning on, to a quiet place."""
+        latest = end - self._s.keep
+        if latest - self.origin >= self._s.slack:
+            self.origin = max(self.origin, seam(ring, max(self.origin, latest - to_samples(1.0)), latest))
+
+    def restart(self, start: int, last_end: int) -> None:
+        """A segment begins at `start`, the one before ended at `last_end`."""
+        if start - last_end >= self._s.forget:
+            self.origin = max(self.origin, start)
+
+    def keep_from(self, pending: int, last_end: int, *, speaking: bool) -> int:
+        """Audio before this sample will not be decoded again.
+
+        `pending` is where undecoded audio begins (now, while nobody speaks), `last_end` where the last
+        segment ended. In a long silence only what a new segment may reach back for is kept.
+        """
+        recent = pending - to_samples(0.6)
+        if not speaking and recent - last_end >= self._s.forget:
+            return recent
+        return min(self.origin, pending)

@@ -1,0 +1,62 @@
+"""Which words of a growing window are safe to commit.
+
+Two decodes in a row must agree on a word, at the same place after the committed text, before it is
+committed (LocalAgreement-2, Machacek et al. 2023, arXiv:2307.14743). Words near the end of the audio are held
+back, since the model has not heard what follows; words near their deadline are committed at once.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+from engine.contract import Word
+
+
+def key(word: Word) -> str:
+    """What two decodes must agree on: letters and digits, without case, width and punctuation."""
+    text = unicodedata.normalize("NFKC", word.text).casefold()
+    return "".join(c for c in text if unicodedata.category(c)[0] in "LNM") or text
+
+
+def agreed(one: Sequence[Word], other: Sequence[Word]) -> int:
+    """Length of the common prefix of two hypotheses."""
+    count = 0
+    for a, b in zip(one, other, strict=False):
+        if key(a) != key(b):
+            break
+        count += 1
+    return count
+
+
+class Stabilizer:
+    """Remembers the last uncommitted tail; `observe` says how much of the new one is safe."""
+
+    def __init__(self) -> None:
+        self._tail: tuple[Word, ...] = ()
+
+    @property
+    def tail(self) -> tuple[Word, ...]:
+        """Newest words not committed."""
+        return self._tail
+
+    def observe(self, words: Sequence[Word], *, horizon: int, deadline: int) -> tuple[Word, ...]:
+        """The words to commit of a new hypothesis (all of them come after the committed text).
+
+        Words ending after sample `horizon` wait; words ending by `deadline` do not need a second vote.
+        The last word waits too, unless it is due: its ending and punctuation may still change.
+        """
+        votes = agreed(self._tail, words)
+        count = 0
+        for i, word in enumerate(words):
+            due = word.end <= deadline
+            stable = i < votes and word.end <= horizon and i < len(words) - 1
+            if not (due or stable):
+                break
+            count = i + 1
+        self._tail = tuple(words[count:])
+        return tuple(words[:count])
+
+    def close(self) -> None:
+        """The window ended and its words were committed, or given up: nothing is pending."""
+        self._tail = ()
