@@ -1,0 +1,152 @@
+"""The arrows between packages, model names kept out of shared code, and sizes a reader can hold."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("streaming", "engine", "clients")
+MAX_FILE = 400
+MAX_FUNCTION = 50
+
+# The first row whose prefix fits a module says which of our modules it may import.
+ALLOWED: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("streaming.wire", ("streaming.wire",)),
+    ("streaming.core", ("streaming.core", "engine.contract")),
+    # The command line lists every command, the client's too, and imports one when it is called.
+    ("streaming.cli", ("streaming", "engine", "clients")),
+    ("streaming", ("streaming", "engine")),
+    ("engine", ("engine",)),
+    ("clients.bench", ("clients", "streaming.wire", "engine")),
+    ("clients", ("clients", "streaming.wire")),
+)
+
+# Pure parts: no clock, thread, log, environment, no await.
+PURE = ("streaming/core", "streaming/wire", "engine/queue.py", "engine/guards.py", "clients/captions.py")
+IMPURE = frozenset({"asyncio", "time", "random", "logging", "os", "socket", "threading"})
+
+# Libraries whose own names hold a model's name; naming the library is not knowing the model.
+LIBRARIES = re.compile(r"faster_whisper|faster-whisper|models\.Whisper|whisper_normalizer")
+
+
+def sources() -> list[Path]:
+    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and absolute name of every import, wherever it stands in the file."""
+    module = module_of(path)
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*parents, *filter(None, [base])])
+            # `from streaming import wire` reaches the module streaming.wire, not all of streaming.
+            yield from ((node.lineno, _deepest(base, alias.name)) for alias in node.names)
+
+
+def _deepest(base: str, name: str) -> str:
+    place = ROOT.joinpath(*base.split("."), name)
+    return f"{base}.{name}" if place.with_suffix(".py").is_file() or place.is_dir() else base
+
+
+def within(name: str, prefixes: tuple[str, ...]) -> bool:
+    return any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
+
+
+def test_imports_point_one_way() -> None:
+    wrong = []
+    for path in sources():
+        module = module_of(path)
+        allowed = next(names for prefix, names in ALLOWED if within(module, (prefix,)))
+        wrong += [
+            f"{path.relative_to(ROOT)}:{line} imports {name}"
+            for line, name in imports(path)
+            if within(name, PACKAGES) and not within(name, allowed)
+        ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_the_composition_root_names_an_engine() -> None:
+    adapters = ("engine.local", "engine.sglang", "engine.fake")
+    may = {"streaming.app", "streaming.doctor"}
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for path in sources()
+        if within(module_of(path), ("streaming",)) and module_of(path) not in may
+        for line, name in imports(path)
+        if within(name, adapters)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_pure_parts_import_nothing_impure() -> None:
+    wrong = []
+    for path in sources():
+        place = path.relative_to(ROOT).as_posix()
+        if place.startswith(PURE):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            wrong += [f"{place}:{line} imports {n}" for line, n in imports(path) if n.split(".")[0] in IMPURE]
+            wrong += [
+                f"{place}:{node.lineno} awaits"
+                for node in ast.walk(tree)
+                if isinstance(node, ast.AsyncFunctionDef | ast.Await)
+            ]
+    assert not wrong, "\n".join(wrong)
+
+
+def policies() -> list[str]:
+    return sorted(p.stem for p in (ROOT / "engine" / "policies").glob("*.py") if p.stem != "__init__")
+
+
+def test_shared_code_names_no_model() -> None:
+    names = policies()
+    if not names:
+        pytest.skip("no model policy exists yet")
+    # A policy file is named after its model, sometimes with a version behind: qwen3_asr, moss_td.
+    grep = re.compile("|".join(name.split("_")[0] for name in names), re.IGNORECASE)
+    shared = [*(ROOT / "streaming").rglob("*.py"), *(ROOT / "engine").glob("*.py")]
+    wrong = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in sorted(shared)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if grep.search(LIBRARIES.sub("", line))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function without its docstring and decorators."""
+    lines = (function.end_lineno or function.lineno) - function.lineno + 1
+    first = function.body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+        lines -= (first.end_lineno or first.lineno) - first.lineno + 1
+    return lines
+
+
+def test_files_and_functions_are_small() -> None:
+    wrong = []
+    for path in sources():
+        text, place = path.read_text(encoding="utf-8"), path.relative_to(ROOT)
+        if (lines := len(text.splitlines())) > MAX_FILE:
+            wrong.append(f"{place}: {lines} lines")
+        wrong += [
+            f"{place}:{node.lineno} {node.name}: {body_lines(node)} lines"
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and body_lines(node) > MAX_FUNCTION
+        ]
+    assert not wrong, "\n".join(wrong)
