@@ -1,0 +1,199 @@
+"""The asyncio shell over one recognizer: order, deadlines, cancellation, load, timing.
+
+A `Dispatcher` is itself a `Recognizer`, so callers await `recognize` and cancel by cancelling. It belongs
+to one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .contract import Capabilities, EngineError, Hypothesis, Priority, RecognitionTask, Recognizer
+from .queue import LoadGauge, QueueFull, TaskQueue
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchSettings:
+    """Bounds of the waiting line. Seconds; a deadline runs from submission to reply, waiting included."""
+
+    queue: int = 1024
+    final_deadline_s: float = 60.0
+    partial_deadline_s: float = 10.0
+
+    def deadline(self, priority: Priority) -> float:
+        return (
+            self.final_deadline_s if priority in (Priority.FINAL, Priority.BATCH) else self.partial_deadline_s
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """How one task went. Seconds; `cause` is None where it was answered, else an `EngineError`'s cause."""
+
+    task: RecognitionTask
+    queue_s: float
+    engine_s: float
+    hypothesis: Hypothesis | None
+    cause: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How busy the engine is. `stretch` is what refresh intervals are to be multiplied by."""
+
+    waiting: int
+    running: int
+    oldest_s: float
+    utilisation: float
+    stretch: float
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """One caller's wait: `turn` is set when its task may run."""
+
+    owner: asyncio.Task[object]
+    turn: asyncio.Future[None]
+    submitted: float
+    started: float | None = None
+    abandoned: str | None = field(default=None)
+    """Why it was cut off from here (a cause), None while it was not."""
+
+
+class Dispatcher:
+    """Serves tasks in the queue's order, `capabilities.concurrency` at once."""
+
+    def __init__(
+        self,
+        recognizer: Recognizer,
+        settings: DispatchSettings,
+        observe: Callable[[Served], None] | None = None,
+    ) -> None:
+        self._recognizer = recognizer
+        self._settings = settings
+        self._observe = observe
+        self._queue = TaskQueue(settings.queue)
+        self._calls: dict[str, _Call] = {}
+        self._loop = asyncio.get_running_loop()
+        self._gauge = LoadGauge(recognizer.capabilities.concurrency, self._loop.time())
+        self._closed = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._recognizer.capabilities
+
+    @property
+    def load(self) -> Load:
+        """The present load; reading it is what advances the stretch factor."""
+        now = self._loop.time()
+        oldest = self._queue.oldest(now)
+        self._gauge.step(oldest, now)
+        gauge = self._gauge
+        return Load(len(self._queue), gauge.running, oldest, gauge.utilisation, gauge.factor)
+
+    async def recognize(self, task: RecognitionTask) -> Hypothesis:
+        """Wait for a turn, then decode. Raises `EngineError` and nothing else, with these causes of its own:
+        `queue_full`, `replaced`, `deadline`, `cancelled`, `closed`, `engine` (not the contract's error)."""
+        owner = asyncio.current_task()
+        assert owner is not None
+        if task.id in self._calls:
+            raise EngineError("duplicate", f"task {task.id} is being served already", retryable=False)
+        call = _Call(owner, self._loop.create_future(), self._loop.time())
+        self._enqueue(task)
+        self._calls[task.id] = call
+        self._admit()
+        hypothesis: Hypothesis | None = None
+        cause: str | None = "cancelled"
+        try:
+            hypothesis, cause = await self._serve(task, call), None
+            return hypothesis
+        except EngineError as error:
+            cause = error.cause
+            raise
+        finally:
+            self._release(task, call)
+            self._report(task, call, hypothesis, cause)
+
+    def cancel(self, id: str) -> bool:
+        """Abandon a waiting or running task: its caller gets `EngineError("cancelled")`. False where no such
+        task is known."""
+        return self._abandon(id, "cancelled")
+
+    async def close(self) -> None:
+        """Abandon all tasks and close the recognizer."""
+        self._closed = True
+        for id in list(self._calls):
+            self._abandon(id, "closed")
+        await self._recognizer.close()
+
+    def _enqueue(self, task: RecognitionTask) -> None:
+        if self._closed:
+            raise EngineError("closed", "the engine is shut down", retryable=False)
+        try:
+            displaced = self._queue.push(task, self._loop.time())
+        except QueueFull as full:
+            raise EngineError("queue_full", str(full), retryable=True) from None
+        for loser in displaced:
+            self._abandon(loser.id, "replaced")
+
+    async def _serve(self, task: RecognitionTask, call: _Call) -> Hypothesis:
+        seconds = self._settings.deadline(task.priority)
+        try:
+            async with asyncio.timeout(seconds):
+                await call.turn
+                return await self._recognizer.recognize(task)
+        except TimeoutError:
+            raise EngineError("deadline", f"no answer within {seconds:g} s", retryable=True) from None
+        except asyncio.CancelledError:
+            if call.abandoned is None:
+                raise
+            call.owner.uncancel()
+            raise EngineError(
+                call.abandoned, f"task {task.id} was {call.abandoned}", retryable=call.abandoned == "replaced"
+            ) from None
+        except EngineError:
+            raise
+        except Exception as error:  # the contract allows one error only; an adapter broke it
+            raise EngineError(
+                "engine", f"the engine failed: {type(error).__name__}", retryable=False
+            ) from error
+
+    def _admit(self) -> None:
+        """Give turns while there is room."""
+        while self._gauge.running < self._recognizer.capabilities.concurrency:
+            queued = self._queue.pop()
+            if queued is None:
+                return
+            call = self._calls[queued.task.id]
+            now = self._loop.time()
+            call.started = now
+            self._gauge.run(+1, now)
+            if not call.turn.done():
+                call.turn.set_result(None)
+
+    def _release(self, task: RecognitionTask, call: _Call) -> None:
+        del self._calls[task.id]
+        if call.started is None:
+            self._queue.cancel(task.id)
+        else:
+            self._gauge.run(-1, self._loop.time())
+        self._admit()
+
+    def _report(
+        self, task: RecognitionTask, call: _Call, hypothesis: Hypothesis | None, cause: str | None
+    ) -> None:
+        if self._observe is None:
+            return
+        now = self._loop.time()
+        started = now if call.started is None else call.started
+        self._observe(Served(task, started - call.submitted, now - started, hypothesis, cause))
+
+    def _abandon(self, id: str, cause: str) -> bool:
+        call = self._calls.get(id)
+        if call is None or call.abandoned is not None:
+            return False
+        call.abandoned = cause
+        call.owner.cancel()
+        return True

@@ -1,0 +1,205 @@
+"""Bytes and text of the socket to messages and back. Pure; raises `ProtocolError` and nothing else.
+
+Two codecs, chosen by websocket subprotocol. JSON: control messages are text frames, audio is binary
+frames. MessagePack: every message is one map in a binary frame, audio included (`{type: audio, data}`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from .errors import CloseCode, ProtocolError
+from .messages import VERSION, Audio, AudioFormat, ClientMessage, Encoding, Options, ServerMessage, Start
+
+JSON_PROTOCOL = "seamscribe.v1.json"
+MSGPACK_PROTOCOL = "seamscribe.v1.msgpack"
+
+_REMEDIES = {
+    "type": "use start, flush or end; audio goes in binary frames",
+    "version": f"this server speaks version {VERSION}",
+    "audio.encoding": "use one of " + ", ".join(Encoding),
+    "audio.sample_rate": "use 8000 to 48000",
+    "audio.channels": "use 1 to 8",
+    "language": "use an ISO 639 code such as en, or leave it out to have it detected",
+    "context": "use a text of at most 4000 characters",
+    "hotwords": "use at most 200 texts of 1 to 64 characters",
+    "options.max_delay_s": "use 0.7 to 30 seconds",
+    "options.pause_s": "use 0.2 to 3 seconds",
+    "id": "use a text of 1 to 128 characters",
+    "data": "use bytes (base64 in JSON)",
+}
+_CODES = {
+    "type": "unknown_type",
+    "version": "unsupported_version",
+    "audio.encoding": "unsupported_encoding",
+    "audio.sample_rate": "unsupported_sample_rate",
+    "audio.channels": "unsupported_channels",
+}
+_FIELDS = {
+    "": Start.__struct_fields__,
+    "audio": AudioFormat.__struct_fields__,
+    "options": Options.__struct_fields__,
+}
+_PATH = re.compile(r" - at `\$\.?([^`]*)`$")
+_UNKNOWN = re.compile(r"unknown field `([^`]*)`")
+_MISSING = re.compile(r"missing required field `([^`]*)`")
+
+
+class Codec(Protocol):
+    """One way to write messages."""
+
+    @property
+    def name(self) -> str:
+        """The websocket subprotocol."""
+        ...
+
+    def decode(self, data: str | bytes) -> ClientMessage:
+        """One websocket message of the client; raises `ProtocolError`."""
+        ...
+
+    def encode(self, message: ServerMessage) -> str | bytes:
+        """One message of the server as the payload of a text or a binary frame."""
+        ...
+
+    def encode_client(self, message: ClientMessage) -> str | bytes: ...
+
+    def decode_server(self, data: str | bytes) -> ServerMessage:
+        """One message of the server; raises `ProtocolError`."""
+        ...
+
+
+class JsonCodec:
+    """Text frames hold JSON, binary frames hold audio."""
+
+    name = JSON_PROTOCOL
+
+    def __init__(self) -> None:
+        self._client: msgspec.json.Decoder[ClientMessage] = msgspec.json.Decoder(ClientMessage)
+        self._server: msgspec.json.Decoder[ServerMessage] = msgspec.json.Decoder(ServerMessage)
+        self._encoder = msgspec.json.Encoder()
+
+    def decode(self, data: str | bytes) -> ClientMessage:
+        if isinstance(data, bytes):
+            return Audio(data)
+        try:
+            return _checked(self._client.decode(data))
+        except msgspec.DecodeError as error:
+            raise _refusal(error, "JSON object in a text frame") from None
+
+    def encode(self, message: ServerMessage) -> str:
+        return self._encoder.encode(message).decode()
+
+    def encode_client(self, message: ClientMessage) -> str | bytes:
+        return message.data if isinstance(message, Audio) else self._encoder.encode(message).decode()
+
+    def decode_server(self, data: str | bytes) -> ServerMessage:
+        try:
+            return self._server.decode(data)
+        except msgspec.DecodeError as error:
+            raise _refusal(error, "JSON object in a text frame") from None
+
+
+class MsgpackCodec:
+    """Every message is one MessagePack map in a binary frame."""
+
+    name = MSGPACK_PROTOCOL
+
+    def __init__(self) -> None:
+        self._client: msgspec.msgpack.Decoder[ClientMessage] = msgspec.msgpack.Decoder(ClientMessage)
+        self._server: msgspec.msgpack.Decoder[ServerMessage] = msgspec.msgpack.Decoder(ServerMessage)
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def decode(self, data: str | bytes) -> ClientMessage:
+        try:
+            return _checked(self._client.decode(_binary(data)))
+        except UnicodeDecodeError:
+            raise _garbage("MessagePack map in a binary frame", "text is not UTF-8") from None
+        except msgspec.DecodeError as error:
+            raise _refusal(error, "MessagePack map in a binary frame") from None
+
+    def encode(self, message: ServerMessage) -> bytes:
+        return self._encoder.encode(message)
+
+    def encode_client(self, message: ClientMessage) -> bytes:
+        return self._encoder.encode(message)
+
+    def decode_server(self, data: str | bytes) -> ServerMessage:
+        try:
+            return self._server.decode(_binary(data))
+        except UnicodeDecodeError:
+            raise _garbage("MessagePack map in a binary frame", "text is not UTF-8") from None
+        except msgspec.DecodeError as error:
+            raise _refusal(error, "MessagePack map in a binary frame") from None
+
+
+_CODECS: tuple[Codec, ...] = (JsonCodec(), MsgpackCodec())
+SUBPROTOCOLS = tuple(codec.name for codec in _CODECS)
+
+
+def choose(offered: Sequence[str]) -> Codec | None:
+    """The codec for the subprotocols a client offers, its own order first; JSON where it offers none,
+    None where it offers only others."""
+    if not offered:
+        return _CODECS[0]
+    by_name = {codec.name: codec for codec in _CODECS}
+    return next((by_name[name] for name in offered if name in by_name), None)
+
+
+def _binary(data: str | bytes) -> bytes:
+    if isinstance(data, str):
+        raise ProtocolError(
+            "text_frame", f"a text frame came under {MSGPACK_PROTOCOL}: send every message as a binary frame"
+        )
+    return data
+
+
+def _checked(message: ClientMessage) -> ClientMessage:
+    if isinstance(message, Start) and message.version != VERSION:
+        raise ProtocolError(
+            "unsupported_version",
+            f"version: {message.version} is not spoken here: {_REMEDIES['version']}",
+            field="version",
+        )
+    return message
+
+
+def _garbage(expected: str, detail: str) -> ProtocolError:
+    return ProtocolError("malformed", f"the message is no {expected} ({detail}): check how it is written")
+
+
+def _refusal(error: msgspec.DecodeError, expected: str) -> ProtocolError:
+    """`error` as the client should read it: which field, what is wrong, what to do."""
+    text = str(error)
+    if not isinstance(error, msgspec.ValidationError):
+        return _garbage(expected, text)
+    found = _PATH.search(text)
+    path = found.group(1) if found else ""
+    what = text[: found.start()] if found else text
+    if unknown := _UNKNOWN.search(what):
+        field = f"{path}.{unknown.group(1)}".lstrip(".")
+        known = ", ".join(_FIELDS.get(path, ()))
+        remedy = f"leave it out; known here: {known}" if known else "leave it out"
+        return ProtocolError("unknown_field", f"{field}: unknown field: {remedy}", field=field)
+    if missing := _MISSING.search(what):
+        field = f"{path}.{missing.group(1)}".lstrip(".")
+        return ProtocolError("missing_field", f"{field}: missing: {_remedy(field)}", field=field)
+    if not path:
+        return _garbage(expected, what)
+    return ProtocolError(_CODES.get(path, "bad_field"), f"{path}: {what}: {_remedy(path)}", field=path)
+
+
+def _remedy(path: str) -> str:
+    return _REMEDIES.get(path.split("[")[0], "see the protocol's description")
+
+
+def too_big(size: int, limit: int) -> ProtocolError:
+    """The refusal of a message of `size` bytes where `limit` is the most."""
+    return ProtocolError(
+        "too_big",
+        f"a message of {size} bytes exceeds ready.limits.max_packet_bytes = {limit}: send smaller packets",
+        close=CloseCode.TOO_BIG,
+    )

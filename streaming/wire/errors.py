@@ -1,0 +1,62 @@
+"""What may be wrong with a client's stream, as one value the client can act on.
+
+    WireError            carries code, message, field, close code
+    └── ProtocolError    the client broke the protocol; sending the same again fails again
+
+The server's own reasons to end a stream derive from `WireError` in `streaming.errors`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class CloseCode(IntEnum):
+    """Close codes of the socket. 1012 and 1013 invite the client to come back, 44xx and 1009 do not."""
+
+    NORMAL = 1000
+    """The stream ended as asked; its receipt was sent."""
+    LIMIT = 1008
+    """A limit of this endpoint was reached; a new session is welcome."""
+    TOO_BIG = 1009
+    """One message was larger than `ready.limits.max_packet_bytes`."""
+    FAULT = 1011
+    """The server failed."""
+    RESTART = 1012
+    """The server restarts: connect again at once, to another one if there is one."""
+    OVERLOAD = 1013
+    """The server is full: connect again after `retry_after_ms`."""
+    BAD_REQUEST = 4400
+    """The client broke the protocol: it must change before it tries again."""
+    TIMEOUT = 4408
+    """The client sent or read nothing for too long."""
+
+
+class WireError(Exception):
+    """A stream ends early. `code` is a short stable word, `field` a dotted path into the client's
+    message, `retry_after_ms` when a retry is worth it."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        close: CloseCode,
+        field: str | None = None,
+        retry_after_ms: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.close = close
+        self.field = field
+        self.retry_after_ms = retry_after_ms
+
+
+class ProtocolError(WireError):
+    """The client's message cannot be accepted; the message names the field and the remedy."""
+
+    def __init__(
+        self, code: str, message: str, *, field: str | None = None, close: CloseCode = CloseCode.BAD_REQUEST
+    ) -> None:
+        super().__init__(code, message, close=close, field=field)

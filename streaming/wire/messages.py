@@ -1,0 +1,210 @@
+"""Native protocol, version 1: every message as a tagged, frozen struct.
+
+The tag is the field `type`. Client messages refuse unknown fields by name; a field left out takes the
+default written here. Times end in `_ms` and are milliseconds on the session's audio clock, which starts
+at 0 with the first sample. A `sample` is an index on the same clock at 16,000 samples a second, whatever
+rate the client sends: a client at another rate multiplies by rate / 16,000.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+VERSION = 1
+"""The protocol version spoken here."""
+
+CLOCK_RATE = 16_000
+"""Samples per second of every `sample` on the wire."""
+
+
+class Encoding(StrEnum):
+    """How one sample is written."""
+
+    PCM_S16LE = "pcm_s16le"
+    PCM_F32LE = "pcm_f32le"
+    MULAW = "mulaw"
+    ALAW = "alaw"
+
+
+class AudioFormat(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the client's audio bytes are. Channels are interleaved and mixed down."""
+
+    encoding: Encoding = Encoding.PCM_S16LE
+    sample_rate: Annotated[int, Meta(ge=8_000, le=48_000)] = 16_000
+    channels: Annotated[int, Meta(ge=1, le=8)] = 1
+
+
+class Options(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How the client wants its words; None is the server's setting. Seconds."""
+
+    max_delay_s: Annotated[float, Meta(ge=0.7, le=30.0)] | None = None
+    """Every word is committed this long after it was spoken, at the latest."""
+    pause_s: Annotated[float, Meta(ge=0.2, le=3.0)] | None = None
+    """A pause this long ends a segment."""
+
+
+Hotword = Annotated[str, Meta(min_length=1, max_length=64)]
+
+
+class Start(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="start"):
+    """The first message of every stream."""
+
+    version: int = VERSION
+    audio: AudioFormat = AudioFormat()
+    language: Annotated[str, Meta(pattern=r"^[a-z]{2,3}$")] | None = None
+    """ISO 639 code; None lets the server hear which language it is."""
+    context: Annotated[str, Meta(max_length=4_000)] = ""
+    """What was said or written before: helps names and terms."""
+    hotwords: Annotated[tuple[Hotword, ...], Meta(max_length=200)] = ()
+    options: Options = Options()
+
+
+class Audio(Struct, frozen=True, forbid_unknown_fields=True, tag="audio"):
+    """Audio bytes in the format of `start`, cut anywhere. In JSON a binary frame stands for it (or this
+    message with base64); in MessagePack it is this message."""
+
+    data: bytes
+
+
+class Flush(Struct, frozen=True, forbid_unknown_fields=True, tag="flush"):
+    """Make everything received so far final, without ending; answered by `flushed` with the same id."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=128)]
+
+
+class End(Struct, frozen=True, forbid_unknown_fields=True, tag="end"):
+    """No more audio; answered by the last segments and the receipt."""
+
+
+ClientMessage = Start | Audio | Flush | End
+
+
+class Limits(Struct, frozen=True):
+    """What this endpoint takes from one stream."""
+
+    max_packet_bytes: int
+    max_ahead_ms: int
+    """Audio that may wait undecoded before the server pauses reading."""
+    max_session_ms: int
+    idle_timeout_ms: int
+    """The stream is closed when the client sends nothing for so long."""
+
+
+class Ready(Struct, frozen=True, omit_defaults=True, tag="ready"):
+    """Answers `start`: audio may flow."""
+
+    seq: int
+    session: str
+    version: int
+    engine: str
+    model: str
+    audio: AudioFormat
+    limits: Limits
+    max_delay_ms: int
+    pause_ms: int
+    language: str | None = None
+
+
+class Word(Struct, frozen=True):
+    """One committed word (a character where the script has no spaces)."""
+
+    text: str
+    start_ms: int
+    end_ms: int
+    confidence: float | UnsetType = UNSET
+    space: bool | UnsetType = UNSET
+    """Whether a space stands before the word; left out means true."""
+
+
+class Segment(Struct, frozen=True, tag="segment"):
+    """The whole present state of one segment: keep the newest `rev` of every `id`.
+
+    `words` never change and only grow; `text` is how they read. `partial` may change freely: what a
+    reader sees is `text + partial` (`partial` brings its own leading space). Nothing comes after `final`.
+    """
+
+    seq: int
+    id: int
+    rev: int
+    first_word: int
+    """Index of the first word in the session's append-only transcript."""
+    start_ms: int
+    end_ms: int
+    speaker: str | None
+    text: str
+    words: tuple[Word, ...]
+    partial: str
+    final: bool
+    language: str | UnsetType = UNSET
+
+
+class Ack(Struct, frozen=True, tag="ack"):
+    """Everything before `sample` (16 kHz clock) has arrived. Sent at least once a second while audio
+    arrives."""
+
+    seq: int
+    sample: int
+
+
+class Flushed(Struct, frozen=True, tag="flushed"):
+    """Everything before `sample` (16 kHz clock) is final."""
+
+    seq: int
+    id: str
+    sample: int
+
+
+class Gap(Struct, frozen=True, tag="gap"):
+    """This stretch was received, but has no text, because of `cause`."""
+
+    seq: int
+    start_ms: int
+    end_ms: int
+    cause: str
+
+
+class Span(Struct, frozen=True):
+    """Samples `start` to `end` (half-open, 16 kHz clock) became `cover`: text, silence or gap."""
+
+    start: int
+    end: int
+    cover: str
+    cause: str | UnsetType = UNSET
+
+
+class Receipt(Struct, frozen=True):
+    """What became of every sample: `spans` tile [0, samples) in order."""
+
+    samples: int
+    duration_ms: int
+    words: int
+    text_samples: int
+    silence_samples: int
+    gap_samples: int
+    text_ms: int
+    silence_ms: int
+    gap_ms: int
+    spans: tuple[Span, ...]
+
+
+class Ended(Struct, frozen=True, tag="end"):
+    """The stream's last word, with its receipt; the socket closes after it (or after an `error`)."""
+
+    seq: int
+    receipt: Receipt
+
+
+class Error(Struct, frozen=True, tag="error"):
+    """Why the stream ends: always the last message, the close code tells retry from fault."""
+
+    seq: int
+    code: str
+    message: str
+    field: str | UnsetType = UNSET
+    retry_after_ms: int | UnsetType = UNSET
+
+
+ServerMessage = Ready | Segment | Ack | Flushed | Gap | Ended | Error
