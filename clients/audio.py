@@ -55,6 +55,21 @@ def load(path: Path, warn: Warn) -> npt.NDArray[np.int16]:
     return np.frombuffer(b"".join(decode(path, warn)), dtype="<i2")
 
 
+def duration_s(path: Path) -> float | None:
+    """What the file says it lasts, for progress lines only; None where it does not say."""
+    if path.suffix.lower() in HEADERLESS:
+        return path.stat().st_size / BYTES_PER_SECOND
+    try:
+        import av
+    except ImportError:
+        return None
+    try:
+        with av.open(str(path), metadata_errors="ignore") as container:
+            return container.duration / av.time_base if container.duration else None
+    except av.error.FFmpegError:
+        return None
+
+
 def packets(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
     """Cut `pieces` anew into packets of `size` bytes; the last may be shorter."""
     pending = bytearray()
@@ -69,14 +84,17 @@ def packets(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
 
 
 def _headerless(path: Path, warn: Warn) -> Iterator[bytes]:
-    odd = b""
+    odd, some = b"", False
     with path.open("rb") as file:
         while piece := file.read(_READ):
             piece = odd + piece
             whole = len(piece) - len(piece) % 2
             odd = piece[whole:]
             if whole:
+                some = True
                 yield piece[:whole]
+    if not some:
+        raise AudioError(f"{path}: not one whole 16 bit sample")
     if odd:
         warn(f"{path.name}: an odd number of bytes; the last one is left out")
 

@@ -18,7 +18,7 @@ from streaming.wire.messages import (
     ServerMessage,
     Word,
 )
-from streaming.wire.render import joined
+from streaming.wire.render import columns, joined
 
 _MAX_FAULTS = 100
 
@@ -56,8 +56,17 @@ class Captions:
 
     @property
     def partial(self) -> str:
-        """What may still change, after the committed text, with its own leading space."""
-        return "".join(s.partial for s in self.segments.values() if not s.final)
+        """What may still change: stands right behind the committed text."""
+        text = ""
+        for segment in self.segments.values():
+            if segment.partial and not segment.final:
+                before = text or (self.transcript[-1].text if self.transcript else "")
+                # A segment without words yet cannot say whether its script has spaces.
+                touches = (
+                    segment.words or not before or columns(before[-1]) == columns(segment.partial[0]) == 2
+                )
+                text += segment.partial if touches else f" {segment.partial.lstrip()}"
+        return text
 
     @property
     def language(self) -> str | None:

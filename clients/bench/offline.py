@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from engine.weights import cache_dir, sha256_of
+
 from .corpus import Clip
 
 SETTINGS: dict[str, Any] = {"beam_size": 5, "word_timestamps": True, "compute_type": "int8"}
@@ -45,7 +47,7 @@ class Offline:
     def __init__(self, folder: Path, *, threads: int = 2, cache_folder: Path | None = None) -> None:
         self._folder = folder
         self._threads = threads
-        self._cache = cache_folder or default_cache()
+        self._cache = cache_folder or cache_dir() / "bench"
         self._model: Any = None
 
     def read(self, clip: Clip, *, language: str | None) -> Reading:
@@ -98,11 +100,4 @@ def _load(place: Path) -> Reading:
 @cache
 def weights_hash(folder: Path) -> str:
     """SHA-256 of the weights file; raises `FileNotFoundError` where the folder holds none."""
-    with (folder / "model.bin").open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def default_cache() -> Path:
-    """Where readings are kept: the user's cache folder."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "seamscribe" / "bench"
+    return sha256_of(folder / "model.bin")

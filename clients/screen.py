@@ -1,0 +1,111 @@
+"""Captions in a terminal: committed text plain, text that may change dim, a progress line a stream.
+
+Everything here goes to standard error, so that standard output holds the transcript alone. Without a
+terminal each finished segment is one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from streaming.wire.messages import Segment
+
+from .play import Arrival, Playback
+
+_REFRESHES = 8
+_TAIL_WORDS = 60
+_FEW_STREAMS = 3
+"""So many streams get several caption lines each; more get one."""
+
+
+class Screen:
+    """Shows playbacks while they run; use it as a context manager and as their listener."""
+
+    def __init__(
+        self, playbacks: Sequence[Playback], lengths_s: Sequence[float | None], console: Console | None = None
+    ) -> None:
+        self._console = console or Console(stderr=True, highlight=False)
+        self._rows = list(zip(playbacks, lengths_s, strict=True))
+        self._live = Live(
+            get_renderable=self._render,
+            console=self._console,
+            refresh_per_second=_REFRESHES,
+            transient=False,
+        )
+
+    def __enter__(self) -> Screen:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._console.is_terminal:
+            self._live.stop()
+
+    def hear(self, playback: Playback, arrival: Arrival) -> None:
+        """Take note of a message; a terminal is drawn on its own beat instead."""
+        message = arrival.message
+        if self._console.is_terminal or not isinstance(message, Segment):
+            return
+        if message.final and message.text.strip():
+            named = f"{playback.name} " if len(self._rows) > 1 else ""
+            self._console.print(
+                f"{named}{clock(message.start_ms / 1000)} {message.text.strip()}", markup=False
+            )
+
+    def say(self, line: str) -> None:
+        """A line above the captions."""
+        self._console.print(line, style="yellow", markup=False)
+
+    def _render(self) -> RenderableType:
+        many = len(self._rows) > _FEW_STREAMS
+        parts: list[RenderableType] = []
+        for playback, length_s in self._rows:
+            parts.append(_progress(playback, length_s))
+            parts.append(_captions(playback, self._console.width, lines=1 if many else 4))
+        return Group(*parts)
+
+
+def _progress(playback: Playback, length_s: float | None) -> RenderableType:
+    row = Table.grid(padding=(0, 1))
+    row.add_column(no_wrap=True, max_width=32)
+    row.add_column(width=24)
+    row.add_column(no_wrap=True)
+    bar = ProgressBar(total=length_s, completed=playback.sent_s, width=24, pulse=length_s is None)
+    total = f" / {clock(length_s)}" if length_s else ""
+    delay = commit_delay_s(playback)
+    behind = f"  {delay:.1f} s behind the speaker" if delay is not None else ""
+    row.add_row(Text(playback.name, style="bold"), bar, f"{clock(playback.sent_s)}{total}{behind}")
+    return row
+
+
+def _captions(playback: Playback, width: int, *, lines: int) -> Text:
+    """The newest text that fits: its end matters, so the beginning is what is left out."""
+    captions = playback.captions
+    text = Text(captions.tail(_TAIL_WORDS))
+    text.append(captions.partial, style="dim italic")
+    wrapped = text.wrap(Console(width=max(20, width), stderr=True), max(20, width - 1))
+    return Text("\n").join(wrapped[-lines:]) if wrapped else Text("")
+
+
+def commit_delay_s(playback: Playback) -> float | None:
+    """How long after its end the newest committed word came, by the service's own times."""
+    if not playback.committed_s:
+        return None
+    return playback.committed_s[-1] - playback.captions.transcript[-1].end_ms / 1000
+
+
+def clock(seconds: float) -> str:
+    """Minutes and seconds, hours where there are any."""
+    whole = int(seconds)
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes:02}:{whole % 60:02}"
