@@ -1,0 +1,135 @@
+"""Word times from cross-attention, made fit for a transcript: monotone, inside the window, off silence.
+
+PURE. Frames are 20 ms encoder positions relative to the window; the answers are absolute samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from .contract import FRAME, Audio, Word
+from .units import Unit
+
+_MIN_WORD = FRAME
+_QUIET_DB = 35.0
+"""This far below the window's loud parts nothing is spoken."""
+
+Times = npt.NDArray[np.float64]
+
+
+def token_frames(path: Sequence[tuple[int, int]], tokens: int) -> Times:
+    """Frame at which each of `tokens` tokens begins, plus where the last one ends: `tokens` + 1 numbers.
+
+    `path` is the (token, frame) path of the alignment; a token begins where the path first reaches it.
+    """
+    begins = np.full(tokens + 1, np.nan)
+    for token, frame in path:
+        if token <= tokens and np.isnan(begins[token]):
+            begins[token] = frame
+    known = np.flatnonzero(~np.isnan(begins))
+    if len(known) == 0:
+        return np.zeros(tokens + 1)
+    filled = np.interp(np.arange(tokens + 1), known, begins[known])
+    return np.maximum.accumulate(filled)
+
+
+def spread_frames(audio: Audio, begin: int, units: Sequence[Unit], tokens: int) -> Times:
+    """Guess token times without an alignment: the units' letters laid evenly over the audible frames.
+
+    `begin` is the sample of `audio` from which the text was spoken.
+    """
+    audible = np.flatnonzero(_audible(audio))
+    audible = audible[audible >= begin // FRAME]
+    last = len(audio) / FRAME
+    if len(audible) == 0:
+        return np.linspace(min(begin / FRAME, last), last, tokens + 1)
+    share = np.zeros(tokens + 1)
+    for unit in units:
+        low, high = int(unit.start), max(int(np.ceil(unit.end)), int(unit.start) + 1)
+        share[low + 1 : high + 1] += (len(unit.text) + 1) / (high - low)
+    share = np.cumsum(share)
+    share /= max(share[-1], 1e-9)
+    edges = np.append(audible, audible[-1] + 1).astype(np.float64)
+    return np.interp(share * len(audible), np.arange(len(edges)), edges)
+
+
+def timed_words(
+    units: Sequence[Unit],
+    frames: Times,
+    probabilities: Sequence[float],
+    audio: Audio,
+    window: tuple[int, int],
+) -> list[Word]:
+    """Words of `units` with absolute times.
+
+    `frames` has one more entry than there are tokens, `probabilities` one a token (or none at all: no
+    confidence, times marked as estimated). `window` is the absolute span that the words must stay in;
+    `audio` begins with it or before it and ends with it.
+    """
+    offset = window[1] - len(audio)
+    positions = np.arange(len(frames))
+    audible = _audible(audio)
+    words: list[Word] = []
+    floor = window[0]
+    for unit in units:
+        start = float(np.interp(unit.start, positions, frames)) * FRAME + offset
+        end = float(np.interp(unit.end, positions, frames)) * FRAME + offset
+        low, high = _trim(audible, start - offset, end - offset)
+        start_at = min(max(int(low) + offset, floor), window[1])
+        end_at = min(max(int(high) + offset, start_at), window[1])
+        floor = max(floor, start_at)
+        confidence = _confidence(probabilities, unit) if probabilities else None
+        words.append(Word(unit.text, start_at, end_at, unit.space, confidence, estimated=not probabilities))
+    return _with_width(_heard(words, window[1]), window)
+
+
+def _heard(words: list[Word], end: int) -> list[Word]:
+    """Drop words at the end that lie on no audio: the model finished the sentence for the speaker."""
+    while words and words[-1].start > end - _MIN_WORD:
+        words.pop()
+    return words
+
+
+def _with_width(words: list[Word], window: tuple[int, int]) -> list[Word]:
+    """Give every word some extent without overlaps, where the window has room for it."""
+    out: list[Word] = []
+    for index, word in enumerate(words):
+        following = words[index + 1].start if index + 1 < len(words) else window[1]
+        start = max(word.start, out[-1].end) if out else word.start
+        end = max(min(word.end, max(following, start)), start)
+        if end - start < _MIN_WORD:
+            end = min(start + _MIN_WORD, window[1])
+        out.append(Word(word.text, start, end, word.space, word.confidence, word.estimated, word.tag))
+    return out
+
+
+def _trim(audible: npt.NDArray[np.bool_], start: float, end: float) -> tuple[float, float]:
+    """Take silence off both ends of a word; a word that is all silence stays as it is."""
+    low, high = int(start // FRAME), int(-(-end // FRAME))
+    inside = np.flatnonzero(audible[low:high])
+    if len(inside) == 0:
+        return start, end
+    return max(start, (low + int(inside[0])) * FRAME), min(end, (low + int(inside[-1]) + 1) * FRAME)
+
+
+def _audible(audio: Audio) -> npt.NDArray[np.bool_]:
+    """Per 20 ms frame: whether it is within `_QUIET_DB` of the loud frames."""
+    count = -(-len(audio) // FRAME)
+    if count == 0:
+        return np.zeros(0, np.bool_)
+    padded = np.zeros(count * FRAME, np.float32)
+    padded[: len(audio)] = audio
+    power = np.mean(padded.reshape(count, FRAME) ** 2, axis=1)
+    loud = float(np.percentile(power, 95))
+    return np.asarray(power > max(loud * 10 ** (-_QUIET_DB / 10), 1e-10))
+
+
+def _confidence(probabilities: Sequence[float], unit: Unit) -> float:
+    """Geometric mean over the unit's tokens: one doubtful piece makes the word doubtful."""
+    low = int(unit.start)
+    high = max(int(np.ceil(unit.end)), low + 1)
+    part = np.maximum(np.asarray(probabilities[low:high], np.float64), 1e-6)
+    return float(np.exp(np.log(part).mean())) if len(part) else 0.0

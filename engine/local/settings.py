@@ -1,0 +1,45 @@
+"""Knobs of the embedded engine, read once and passed as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRule:
+    """How much silence a window ends with: its length is max(`minimum_s`, audio + `pad_s`), rounded up.
+
+    Without enough silence behind the speech these models do not stop; much of it costs encoder time.
+    """
+
+    minimum_s: float = 10.0
+    pad_s: float = 5.0
+    round_s: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.minimum_s < 0 or self.pad_s < 0 or self.round_s <= 0:
+            raise ValueError("window lengths must not be negative and their rounding must be positive")
+
+    def frames(self, samples: int, limit_s: float) -> int:
+        """Feature frames (10 ms) of the padded window over `samples` samples, even, at most the limit."""
+        seconds = max(self.minimum_s, samples / 16_000 + self.pad_s)
+        steps = -(-round(seconds * 1000) // round(self.round_s * 1000))
+        frames = round(steps * self.round_s * 100)
+        return min(frames + frames % 2, round(limit_s * 100))
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeSettings:
+    """How tasks are decoded; `final_*` holds for finals and batch work, the rest for refreshes."""
+
+    refresh_window: WindowRule = field(default_factory=WindowRule)
+    final_window: WindowRule = field(default_factory=lambda: WindowRule(minimum_s=10.0, pad_s=6.0))
+    refresh_beam: int = 1
+    final_beam: int = 5
+    refresh_align: bool = True
+    """Word times by alignment (about a tenth of a decode); without it they are estimated."""
+    final_align: bool = True
+    always_detect: bool = False
+    """Report the language heard even when the task pins one."""
+    deadline_s: float = 30.0
+    """Longest wait for one task, queueing inside the engine included."""

