@@ -13,6 +13,9 @@ import jiwer
 UNSPACED = frozenset({"zh", "ja", "th", "yue", "lo", "my", "km"})
 """Languages scored by character: their script has no spaces between words."""
 
+_NOTHING = "\N{MIDDLE DOT}"
+"""Stands for a word of punctuation alone, so that both sides keep their places."""
+
 Normalise = Callable[[str], str]
 
 
@@ -80,15 +83,16 @@ def matches(mine: Sequence[str], theirs: Sequence[str]) -> dict[int, int]:
     if not mine or not theirs:
         return {}
     out = jiwer.process_words(" ".join(map(bare, theirs)), " ".join(map(bare, mine)))
-    found: dict[int, int] = {}
-    for chunk in out.alignments[0]:
-        if chunk.type == "equal":
-            for offset in range(chunk.ref_end_idx - chunk.ref_start_idx):
-                found[chunk.hyp_start_idx + offset] = chunk.ref_start_idx + offset
-    return found
+    return {
+        chunk.hyp_start_idx + offset: chunk.ref_start_idx + offset
+        for chunk in out.alignments[0]
+        if chunk.type == "equal"
+        for offset in range(chunk.ref_end_idx - chunk.ref_start_idx)
+        if bare(mine[chunk.hyp_start_idx + offset]) != _NOTHING
+    }
 
 
 def bare(word: str) -> str:
     """One token for one word: case, accents of compatibility and punctuation do not tell words apart."""
     token = re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", word).casefold())
-    return token or "\N{MIDDLE DOT}"
+    return token or _NOTHING
