@@ -1,0 +1,68 @@
+"""From events to delays: when was a sample received, when was it text."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+
+from engine.contract import SAMPLE_RATE
+
+from .core.events import Cover, Ended, Event, Flushed, GapDeclared, SegmentUpdated
+from .metrics import Metrics
+
+_STEP = SAMPLE_RATE // 20
+"""Samples between two marks: delays are exact to 50 ms of packing."""
+
+_MARKS = 4096
+"""Some 200 s of live audio; older words count from the oldest mark."""
+
+
+class DelayMeter:
+    """Watches one session. Clock values are the caller's, in seconds."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._samples: deque[int] = deque(maxlen=_MARKS)
+        self._times: deque[float] = deque(maxlen=_MARKS)
+        self._told: dict[int, int] = {}  # committed words already counted, by open segment
+
+    def received(self, sample: int, now: float) -> None:
+        """Everything before `sample` has arrived."""
+        if not self._samples or sample - self._samples[-1] >= _STEP:
+            self._samples.append(sample)
+            self._times.append(now)
+
+    def observe(self, event: Event, now: float) -> None:
+        """Count what an event says."""
+        match event:
+            case SegmentUpdated():
+                self._segment(event, now)
+            case GapDeclared(start, end, cause):
+                self._metrics.gaps.add(cause=cause)
+                self._metrics.gap_audio.add((end - start) / SAMPLE_RATE, cause=cause)
+            case Ended(receipt):
+                self._metrics.audio.add(receipt.samples / SAMPLE_RATE)
+                for cover in Cover:
+                    self._metrics.covered.add(receipt.total(cover) / SAMPLE_RATE, cover=cover)
+            case Flushed():
+                pass
+
+    def _segment(self, event: SegmentUpdated, now: float) -> None:
+        metrics = self._metrics
+        told = self._told.get(event.segment)
+        if told is None:
+            metrics.first_partial.observe(self._since(event.start, now))
+        for word in event.words[told or 0 :]:
+            metrics.commit_delay.observe(self._since(word.end, now))
+            metrics.words.add()
+        self._told[event.segment] = len(event.words)
+        if event.final:
+            metrics.final_delay.observe(self._since(event.end, now))
+            del self._told[event.segment]
+
+    def _since(self, sample: int, now: float) -> float:
+        """Seconds since `sample` arrived."""
+        if not self._samples:
+            return 0.0
+        at = min(bisect_left(self._samples, sample), len(self._times) - 1)
+        return max(0.0, now - self._times[at])

@@ -1,0 +1,83 @@
+"""Why a stream or the process ends early, drawn:
+
+WireError (streaming.wire.errors)    code, message, field, close code
+├── ProtocolError                    the client's fault: change the message
+└── StreamError                      ours, or the situation's
+    ├── Overloaded        1013       come back later
+    ├── Restarting        1012       come back at once
+    ├── SessionTooLong    1008       start a new session
+    ├── IdleClient        4408       the client sent nothing
+    ├── SlowReader        4408       the client read nothing
+    └── InternalFault     1011       a bug or a dead engine
+SettingsError                        the process cannot start as told
+"""
+
+from __future__ import annotations
+
+from .wire.errors import CloseCode, WireError
+
+
+class StreamError(WireError):
+    """The server ends a stream for a reason that is not in the client's messages."""
+
+
+class Overloaded(StreamError):
+    def __init__(self, sessions: int, retry_after_ms: int) -> None:
+        super().__init__(
+            "overloaded",
+            f"all {sessions} sessions are taken: try again in {retry_after_ms} ms or on another server",
+            close=CloseCode.OVERLOAD,
+            retry_after_ms=retry_after_ms,
+        )
+
+
+class Restarting(StreamError):
+    def __init__(self) -> None:
+        super().__init__(
+            "restarting",
+            "the server shuts down: everything received was finished, connect again for what follows",
+            close=CloseCode.RESTART,
+            retry_after_ms=0,
+        )
+
+
+class SessionTooLong(StreamError):
+    def __init__(self, limit_s: float) -> None:
+        super().__init__(
+            "session_too_long",
+            f"a session takes at most {limit_s:g} s of audio (limits.max_session_s): start a new one",
+            close=CloseCode.LIMIT,
+            retry_after_ms=0,
+        )
+
+
+class IdleClient(StreamError):
+    def __init__(self, seconds: float, waiting_for: str) -> None:
+        super().__init__(
+            "idle",
+            f"nothing came for {seconds:g} s, {waiting_for} was due: send audio, silence too, or end",
+            close=CloseCode.TIMEOUT,
+        )
+
+
+class SlowReader(StreamError):
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            "slow_reader",
+            f"the client read nothing for {seconds:g} s: read messages while sending audio",
+            close=CloseCode.TIMEOUT,
+        )
+
+
+class InternalFault(StreamError):
+    def __init__(self, session: str) -> None:
+        super().__init__(
+            "internal",
+            f"the server failed: try again, and tell its operator the session {session}",
+            close=CloseCode.FAULT,
+            retry_after_ms=1000,
+        )
+
+
+class SettingsError(Exception):
+    """A setting cannot be used; the message names its path, what is wrong and where it came from."""

@@ -1,0 +1,141 @@
+"""What is measured, as values, and their text for Prometheus. Times in seconds.
+
+Delays are counted from when the server received the sample to when it had the words, so they hold for
+live audio; a client that sends faster than real time sees larger ones.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import TypeVar
+
+DELAYS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0, 60.0)
+SHORT = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+Labels = tuple[tuple[str, str], ...]
+
+
+class Counter:
+    """Only grows; one value for each combination of labels."""
+
+    kind = "counter"
+
+    def __init__(self) -> None:
+        self._values: dict[Labels, float] = {}
+
+    def add(self, amount: float = 1.0, **labels: str) -> None:
+        key = tuple(sorted(labels.items()))
+        self._values[key] = self._values.get(key, 0.0) + amount
+
+    def value(self, **labels: str) -> float:
+        return self._values.get(tuple(sorted(labels.items())), 0.0)
+
+    def lines(self, name: str) -> Iterator[str]:
+        for labels, value in sorted((self._values or {(): 0.0}).items()):
+            yield f"{name}{_braces(labels)} {_number(value)}"
+
+
+class Gauge(Counter):
+    """The newest value."""
+
+    kind = "gauge"
+
+    def set(self, value: float, **labels: str) -> None:
+        self._values[tuple(sorted(labels.items()))] = value
+
+
+class Histogram:
+    """Counts by upper bound, with sum and number."""
+
+    kind = "histogram"
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float, times: int = 1) -> None:
+        self._counts[bisect_left(self._bounds, value)] += times
+        self._sum += value * times
+
+    @property
+    def count(self) -> int:
+        return sum(self._counts)
+
+    @property
+    def sum(self) -> float:
+        return self._sum
+
+    def lines(self, name: str) -> Iterator[str]:
+        total = 0
+        for bound, count in zip((*map(_number, self._bounds), "+Inf"), self._counts, strict=True):
+            total += count
+            yield f'{name}_bucket{{le="{bound}"}} {total}'
+        yield f"{name}_sum {_number(self._sum)}"
+        yield f"{name}_count {total}"
+
+
+_Metric = TypeVar("_Metric", bound="Counter | Histogram")
+
+
+class Metrics:
+    """All of one process."""
+
+    def __init__(self) -> None:
+        self._help: dict[str, tuple[str, Counter | Histogram]] = {}
+        new = self._new
+        self.first_partial = new(
+            "first_partial_seconds", "From the start of speech to its first words.", Histogram(DELAYS)
+        )
+        self.commit_delay = new(
+            "commit_delay_seconds", "From the end of a word to its being committed.", Histogram(DELAYS)
+        )
+        self.final_delay = new(
+            "final_delay_seconds", "From the end of a segment to its being final.", Histogram(DELAYS)
+        )
+        self.engine_time = new("engine_seconds", "Engine time of one decode.", Histogram(SHORT))
+        self.queue_time = new("queue_seconds", "Wait of one decode for the engine.", Histogram(SHORT))
+        self.decodes = new("decodes_total", "Decodes by priority and how they ended.", Counter())
+        self.decoded_audio = new("decoded_audio_seconds_total", "Audio given to the engine.", Counter())
+        self.engine_total = new("engine_seconds_total", "Engine time of all decodes.", Counter())
+        self.loops = new("loops_total", "Decodes that a guard stopped in a loop.", Counter())
+        self.sessions = new("sessions_active", "Live sessions.", Gauge())
+        self.started = new("sessions_total", "Sessions started.", Counter())
+        self.closed = new("sessions_closed_total", "Sessions ended, by close code and reason.", Counter())
+        self.refused = new("refusals_total", "Clients refused before a session, by reason.", Counter())
+        self.audio = new("audio_seconds_total", "Audio of ended sessions.", Counter())
+        self.covered = new("covered_seconds_total", "What became of the audio of ended sessions.", Counter())
+        self.words = new("words_committed_total", "Words committed.", Counter())
+        self.gaps = new("gaps_total", "Declared gaps, by cause.", Counter())
+        self.gap_audio = new("gap_seconds_total", "Audio in declared gaps, by cause.", Counter())
+        self.paused = new(
+            "read_pauses_total", "Times a socket was not read for a while, by reason.", Counter()
+        )
+        self.waiting = new("queue_depth", "Decodes waiting.", Gauge())
+        self.running = new("engine_running", "Decodes running.", Gauge())
+        self.utilisation = new("engine_utilisation", "Share of engine time in use.", Gauge())
+        self.stretch = new("refresh_stretch", "What refresh intervals are multiplied by.", Gauge())
+
+    def _new(self, name: str, help: str, metric: _Metric) -> _Metric:
+        self._help[f"seamscribe_{name}"] = (help, metric)
+        return metric
+
+    def exposition(self) -> str:
+        """Prometheus text, format 0.0.4."""
+        lines: list[str] = []
+        for name, (help, metric) in self._help.items():
+            lines += [f"# HELP {name} {help}", f"# TYPE {name} {metric.kind}", *metric.lines(name)]
+        return "\n".join(lines) + "\n"
+
+
+def _braces(labels: Labels) -> str:
+    return "{" + ",".join(f'{k}="{_escaped(v)}"' for k, v in labels) + "}" if labels else ""
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)

@@ -1,0 +1,189 @@
+"""One frozen tree of settings, read once: defaults, then a TOML file, then the environment, then the
+command line. The only reader of files and environment.
+
+Three numbers that must not be mixed up live in three places: `engine.max_window_s` is what the *model*
+may be given in one request, `session.window_s` what the *scheduler* wants to give it, and `limits.*` what
+this *endpoint* lets one user send.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from .core.session import SessionSettings
+from .errors import SettingsError
+
+ENV_PREFIX = "SEAMSCRIBE_"
+"""`SEAMSCRIBE_SERVER__PORT=9000` sets server.port: section and key, two underscores between."""
+
+Positive = Annotated[float, Meta(gt=0)]
+Count = Annotated[int, Meta(ge=1)]
+
+
+class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 8765
+    """0 takes any free port; the line printed at start names it."""
+    drain_s: Positive = 10.0
+    """How long running sessions may take to finish after SIGTERM."""
+    keep_finished_s: Annotated[float, Meta(ge=0)] = 300.0
+    """How long the transcript of a finished session can be fetched."""
+    keep_finished: Annotated[int, Meta(ge=0)] = 200
+    """How many finished sessions are kept at most."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class EngineSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    kind: str = "local"
+    """Which engine: local or fake."""
+    model: str = ""
+    """Which weights: a name the engine knows or a folder; empty takes the engine's default."""
+    threads: Annotated[int, Meta(ge=0)] = 0
+    """CPU threads of an embedded engine; 0 takes all cores."""
+    max_window_s: Positive | None = None
+    """The model's limit of audio in one request; None takes what the engine says."""
+    queue: Count = 1024
+    """Tasks that may wait for the engine."""
+    final_deadline_s: Positive = 60.0
+    partial_deadline_s: Positive = 10.0
+
+
+class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """What this endpoint takes from its users."""
+
+    max_sessions: Count = 64
+    """Live sessions at once; one more is refused with 1013."""
+    retry_after_s: Positive = 5.0
+    """When a refused client is told to come back."""
+    max_session_s: Positive = 8 * 3600.0
+    """Audio of one session."""
+    max_packet_bytes: Annotated[int, Meta(ge=1024)] = 1 << 20
+    """Size of one message."""
+    max_backlog_s: Positive = 30.0
+    """Speech that may wait undecoded before the socket is not read for a while."""
+    start_timeout_s: Positive = 10.0
+    idle_timeout_s: Positive = 60.0
+    finish_s: Positive = 90.0
+    """How long the last decodes of a session may take before what they miss is declared a gap."""
+    slow_reader_s: Positive = 15.0
+    """How long one message to the client may take."""
+    outbox: Annotated[int, Meta(ge=16)] = 256
+    """Messages that may wait for the client before its audio is not read for a while."""
+
+
+class Settings(Struct, frozen=True, forbid_unknown_fields=True):
+    server: ServerSettings = ServerSettings()
+    session: SessionSettings = SessionSettings()
+    engine: EngineSettings = EngineSettings()
+    limits: LimitSettings = LimitSettings()
+
+
+_PATH = re.compile(r" - at `\$\.?([^`]*)`$")
+_UNKNOWN = re.compile(r"unknown field `([^`]*)`")
+
+
+def load(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Settings:
+    """The settings of this process. `overrides` has dotted paths, None values are skipped.
+
+    Raises `SettingsError` naming the path and the layer of what cannot be used.
+    """
+    environment = os.environ if environment is None else environment
+    tree: dict[str, Any] = {}
+    if file is not None:
+        tree = _read(file)
+        _check(tree, f"in {file}", strict=True)
+    settings = Settings()
+    for where, pairs in (
+        ("in the environment", _from_environment(environment)),
+        ("on the command line", (overrides or {}).items()),
+    ):
+        for path, value in pairs:
+            if value is not None:
+                _put(tree, path, value, where)
+        settings = _check(tree, where, strict=False)
+    return settings
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        with file.open("rb") as stream:
+            return tomllib.load(stream)
+    except OSError as error:
+        raise SettingsError(f"{file}: cannot be read ({error.strerror}): name an existing file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file}: is not TOML: {error}") from None
+
+
+def _from_environment(environment: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    for name in sorted(environment):
+        # Names without the double underscore are other programs' (a client's key, say).
+        if name.startswith(ENV_PREFIX) and "__" in name:
+            yield name.removeprefix(ENV_PREFIX).lower().replace("__", "."), environment[name]
+
+
+def _put(tree: dict[str, Any], path: str, value: Any, where: str) -> None:
+    *sections, key = path.split(".")
+    for section in sections:
+        tree = tree.setdefault(section, {})
+        if not isinstance(tree, dict):
+            raise SettingsError(f"{path} {where}: {section} is a value, not a section")
+    tree[key] = value
+
+
+def _check(tree: dict[str, Any], where: str, *, strict: bool) -> Settings:
+    # A dataclass swallows unknown keys in silence, so the session's are checked by hand.
+    session = tree.get("session", {})
+    known = msgspec.structs.fields(Settings)
+    if isinstance(session, dict):
+        fields = SessionSettings.__dataclass_fields__
+        for key in session:
+            if key not in fields:
+                raise _unknown(f"session.{key}", fields, where)
+    try:
+        settings = msgspec.convert(tree, Settings, strict=strict)
+    except msgspec.ValidationError as error:
+        text = str(error)
+        found = _PATH.search(text)
+        path = found.group(1) if found else ""
+        what = text[: found.start()] if found else text
+        if unknown := _UNKNOWN.search(what):
+            section = next((f.type for f in known if f.name == path), Settings)
+            names = [f.name for f in msgspec.structs.fields(section)]
+            raise _unknown(f"{path}.{unknown.group(1)}".lstrip("."), names, where) from None
+        raise SettingsError(f"{path} {where}: {what}") from None
+    _check_session(settings.session, where)
+    return settings
+
+
+def _check_session(session: SessionSettings, where: str) -> None:
+    for name in session.__dataclass_fields__:
+        value: float = vars_of(session)[name]
+        if not value > 0:
+            raise SettingsError(f"session.{name} {where}: {value} is not positive")
+    if 2 * session.pad_s > session.pause_s:
+        raise SettingsError(
+            f"session.pad_s {where}: {session.pad_s} is more than half of pause_s = {session.pause_s};"
+            " neighbouring segments would overlap"
+        )
+
+
+def vars_of(session: SessionSettings) -> dict[str, float]:
+    """The session's settings by name; it has slots and so no `__dict__`."""
+    values: dict[str, float] = msgspec.to_builtins(session)
+    return values
+
+
+def _unknown(path: str, known: Iterable[str], where: str) -> SettingsError:
+    return SettingsError(f"{path} {where}: unknown setting; known here: {', '.join(known)}")

@@ -1,0 +1,222 @@
+"""What a session said, kept for those who ask over HTTP. Pure.
+
+`present` turns the core's events into wire messages: the only place where samples become milliseconds.
+A `Record` keeps closed segments packed (some 30 bytes a word), so a meeting of 8 hours stays small.
+"""
+
+from __future__ import annotations
+
+from typing import Any, assert_never
+
+import msgspec
+from msgspec import UNSET
+
+from engine.contract import Word as CoreWord
+from engine.contract import join
+
+from .core.events import Cover, Ended, Event, Flushed, GapDeclared, Receipt, SegmentUpdated
+from .wire import messages as wire
+from .wire.render import render
+
+FORMATS = {
+    "json": ("json", "application/json"),
+    "txt": ("text", "text/plain; charset=utf-8"),
+    "srt": ("srt", "application/x-subrip; charset=utf-8"),
+    "vtt": ("vtt", "text/vtt; charset=utf-8"),
+}
+"""By file ending: the renderer's name and the media type."""
+
+_PER_MS = wire.CLOCK_RATE // 1000
+
+
+def ms(sample: int) -> int:
+    """Milliseconds on the audio clock, rounded down, so that touching spans still touch."""
+    return sample // _PER_MS
+
+
+def present(event: Event) -> wire.Segment | wire.Gap | wire.Flushed | wire.Ended:
+    """The event as the client gets it; the writer numbers it."""
+    match event:
+        case SegmentUpdated():
+            return _segment(event)
+        case GapDeclared(start, end, cause):
+            return wire.Gap(0, ms(start), ms(end), cause)
+        case Flushed(id, sample):
+            return wire.Flushed(0, id, sample)
+        case Ended(receipt):
+            return wire.Ended(0, _receipt(receipt))
+    assert_never(event)
+
+
+def _segment(event: SegmentUpdated) -> wire.Segment:
+    text = join(event.words)
+    partial = join(event.partial)
+    if text and partial and event.partial[0].space:
+        partial = f" {partial}"
+    return wire.Segment(
+        seq=0,
+        id=event.segment,
+        rev=event.revision,
+        first_word=event.first_word,
+        start_ms=ms(event.start),
+        end_ms=ms(event.end),
+        speaker=None,
+        text=text,
+        words=tuple(map(_word, event.words)),
+        partial=partial,
+        final=event.final,
+        language=UNSET if event.language is None else event.language,
+    )
+
+
+def _word(word: CoreWord) -> wire.Word:
+    return wire.Word(
+        word.text,
+        ms(word.start),
+        ms(word.end),
+        UNSET if word.confidence is None else round(word.confidence, 3),
+        UNSET if word.space else False,
+    )
+
+
+def _receipt(receipt: Receipt) -> wire.Receipt:
+    text, silence, gap = (receipt.total(c) for c in (Cover.TEXT, Cover.SILENCE, Cover.GAP))
+    return wire.Receipt(
+        samples=receipt.samples,
+        duration_ms=ms(receipt.samples),
+        words=receipt.words,
+        text_samples=text,
+        silence_samples=silence,
+        gap_samples=gap,
+        text_ms=ms(text),
+        silence_ms=ms(silence),
+        gap_ms=ms(gap),
+        spans=tuple(
+            wire.Span(s.start, s.end, s.cover, UNSET if s.cause is None else s.cause) for s in receipt.spans
+        ),
+    )
+
+
+class Record:
+    """The transcript of one session so far."""
+
+    def __init__(self) -> None:
+        self._closed: list[bytes] = []
+        self._open: dict[int, wire.Segment] = {}
+        self._gaps: list[wire.Gap] = []
+        self._receipt: wire.Receipt | None = None
+
+    def keep(self, message: wire.Segment | wire.Gap | wire.Flushed | wire.Ended) -> None:
+        """Take in one message; segments close in the order they open."""
+        match message:
+            case wire.Segment(final=True):
+                self._open.pop(message.id, None)
+                self._closed.append(_pack(message))
+            case wire.Segment():
+                self._open[message.id] = message
+            case wire.Gap():
+                self._gaps.append(message)
+            case wire.Ended(receipt=receipt):
+                self._receipt = receipt
+            case wire.Flushed():
+                pass
+
+    @property
+    def receipt(self) -> wire.Receipt | None:
+        """None while the session lives."""
+        return self._receipt
+
+    def segments(self) -> list[wire.Segment]:
+        """The newest state of every segment, in order."""
+        return [*map(_unpack, self._closed), *self._open.values()]
+
+    def export(self, format: str, session: str) -> str:
+        """The transcript as one of `FORMATS`; only committed words. Raises KeyError for others."""
+        name = FORMATS[format][0]
+        extra: dict[str, Any] = {}
+        if name == "json":
+            extra = {
+                "session": session,
+                "finished": self._receipt is not None,
+                "gaps": [[g.start_ms, g.end_ms, g.cause] for g in self._gaps],
+                "receipt": msgspec.to_builtins(self._receipt),
+            }
+        return render(self.segments(), name, **extra)
+
+
+class _PackedWord(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    text: str
+    start_ms: int
+    """Since the segment's start."""
+    length_ms: int
+    per_mille: int | None = None
+    space: bool = True
+
+
+class _Packed(msgspec.Struct, frozen=True, array_like=True):
+    id: int
+    rev: int
+    first_word: int
+    start_ms: int
+    end_ms: int
+    speaker: str | None
+    language: str | None
+    words: tuple[_PackedWord, ...]
+
+
+_unpacker = msgspec.msgpack.Decoder(_Packed)
+
+
+def _pack(segment: wire.Segment) -> bytes:
+    words = tuple(
+        _PackedWord(
+            word.text,
+            word.start_ms - segment.start_ms,
+            word.end_ms - word.start_ms,
+            None if word.confidence is UNSET else round(word.confidence * 1000),
+            word.space is not False,
+        )
+        for word in segment.words
+    )
+    language = None if segment.language is UNSET else segment.language
+    return msgspec.msgpack.encode(
+        _Packed(
+            segment.id,
+            segment.rev,
+            segment.first_word,
+            segment.start_ms,
+            segment.end_ms,
+            segment.speaker,
+            language,
+            words,
+        )
+    )
+
+
+def _unpack(data: bytes) -> wire.Segment:
+    packed = _unpacker.decode(data)
+    words = tuple(
+        wire.Word(
+            w.text,
+            packed.start_ms + w.start_ms,
+            packed.start_ms + w.start_ms + w.length_ms,
+            UNSET if w.per_mille is None else w.per_mille / 1000,
+            UNSET if w.space else False,
+        )
+        for w in packed.words
+    )
+    text = "".join(w.text if w.space is False else f" {w.text}" for w in words).strip()
+    return wire.Segment(
+        seq=0,
+        id=packed.id,
+        rev=packed.rev,
+        first_word=packed.first_word,
+        start_ms=packed.start_ms,
+        end_ms=packed.end_ms,
+        speaker=packed.speaker,
+        text=text,
+        words=words,
+        partial="",
+        final=True,
+        language=UNSET if packed.language is None else packed.language,
+    )
