@@ -5,7 +5,6 @@ The server's CPU time and memory are read each time another bucket of audio has 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
@@ -100,8 +99,7 @@ async def grow(
         await play(playback, url, Start(), gauge.through(blocks), Pace(packet_s=0.2, speed=None), _ignore)
     except ClientError as error:
         playback.failure = str(error)
-    # What the server still decodes after the last packet belongs to the last bucket's audio.
-    await asyncio.sleep(0)
+    # What the server still decoded after the last packet belongs to the last bucket's audio.
     gauge.close()
     return playback, gauge
 

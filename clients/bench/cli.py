@@ -1,0 +1,246 @@
+"""`seamscribe bench live | growth | languages | formats`.
+
+Exit status: 0 the run is whole (and with --gate every target met), 1 it is not, 2 nothing to play,
+3 no server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from clients.launch import LaunchError, Server, serving
+from clients.play import Pace
+from clients.replay import speed
+from engine.weights import DEFAULT_MODEL, WeightsError, find_weights
+from streaming.wire.messages import Start
+
+from . import formats, growth, languages, report
+from .corpus import Clip, CorpusError, build
+from .evaluate import Scored, evaluate
+from .live import Played, plan, play_slots
+from .meter import Meter, metering
+from .offline import SETTINGS, Offline, weights_hash
+
+EXIT_OK, EXIT_FAULT, EXIT_NOTHING, EXIT_NO_SERVER = 0, 1, 2, 3
+SPOKEN = "languages/zh-,languages/ja-,languages/es-,languages/fr-"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit status."""
+    options = parser().parse_args(argv)
+    try:
+        status: int = asyncio.run(options.run(options))
+        return status
+    except (CorpusError, WeightsError, ValueError) as error:
+        tell(str(error))
+        return EXIT_NOTHING
+    except LaunchError as error:
+        tell(str(error))
+        return EXIT_NO_SERVER
+    except KeyboardInterrupt:
+        tell("stopped")
+        return EXIT_FAULT
+
+
+def tell(line: str) -> None:
+    """A remark, beside the tables."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="seamscribe bench", description="Measure the service from outside.")
+    kinds = made.add_subparsers(required=True, metavar="KIND")
+    live = _kind(kinds, "live", "streams at speed 1 against reference texts", _live)
+    live.add_argument("--streams", type=int, default=1, help="how many at once (default 1)")
+    live.add_argument("--seconds", type=float, help="audio per stream; left out: every clip once")
+    live.add_argument("--select", default="en", help="librispeech, ljspeech, long, en, or parts of paths")
+    live.add_argument("--seed", type=int, default=1, help="of the gaps between joined utterances")
+    live.add_argument("--pin-language", action="store_true", help="tell the server each clip's language")
+    live.add_argument("--factor", type=float, default=1.0, help="widens the delay targets (several streams)")
+    live.add_argument("--gate", action="store_true", help="exit with 1 when a target is missed")
+    grow = _kind(kinds, "growth", "cost and memory over an hour, and over silence", _growth)
+    grow.add_argument("--select", default="en")
+    grow.add_argument("--minutes", type=float, default=60)
+    grow.add_argument("--silent-minutes", type=float, default=10)
+    grow.add_argument("--bucket-minutes", type=float, default=5)
+    spoken = _kind(kinds, "languages", "each language in its own script", _languages)
+    spoken.add_argument("--select", default=SPOKEN)
+    spoken.add_argument("--streams", type=int, default=1)
+    spoken.add_argument("--speed", type=speed, default=1.0)
+    spoken.add_argument("--pin-language", action="store_true")
+    odd = _kind(kinds, "formats", "every file ends in text or a clear error", _formats)
+    odd.add_argument("--folder", default="formats", help="inside --audio (default %(default)s)")
+    odd.add_argument("--speed", type=speed, default=None, help="default max")
+    return made
+
+
+def _kind(kinds: Any, name: str, help: str, run: Any) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = kinds.add_parser(name, help=help, description=help)
+    made.set_defaults(run=run)
+    made.add_argument("--audio", type=Path, required=True, metavar="DIR", help="a folder with a MANIFEST.tsv")
+    made.add_argument("--url", help="a running server; left out: one is started for the run")
+    made.add_argument("--model", default=DEFAULT_MODEL, help="weights of both readings (default %(default)s)")
+    made.add_argument("--no-offline", action="store_true", help="leave the offline reading out")
+    made.add_argument("--json", type=Path, metavar="F", help="also write everything into F")
+    made.add_argument(
+        "--serve",
+        action="append",
+        default=[],
+        metavar="ARG",
+        help="passed on to seamscribe serve; may repeat",
+    )
+    return made
+
+
+@asynccontextmanager
+async def server(options: argparse.Namespace) -> AsyncIterator[Server]:
+    """The server under test; pid 0 where it is not our child and cannot be metered."""
+    if options.url:
+        yield Server(options.url, 0)
+        return
+    arguments = options.serve or ["--engine", "local"]
+    if not options.serve:
+        arguments += ["--model", options.model]
+    tell(f"starting a server: {' '.join(arguments)}")
+    async with serving(arguments) as child:
+        yield child
+
+
+def offline(options: argparse.Namespace, clips: Sequence[Clip]) -> list[Any]:
+    """The offline reading of each clip, None where they are left out. Before the server runs: both want the
+    whole machine."""
+    if options.no_offline:
+        return [None] * len(clips)
+    reader = Offline(find_weights(options.model))
+    readings = []
+    for clip in clips:
+        tell(f"offline: {clip.name}")
+        readings.append(reader.read(clip, language=clip.language if options.pin_language else None))
+    return readings
+
+
+async def measured(
+    options: argparse.Namespace, clips: Sequence[Clip], slots: Sequence[Sequence[Clip]], pace: Pace
+) -> tuple[list[tuple[Clip, Scored]], Meter | None, dict[str, Any]]:
+    """Read offline, play, score."""
+    readings = dict(zip(map(id, clips), offline(options, clips), strict=True))
+
+    def start(clip: Clip) -> Start:
+        return Start(language=clip.language if options.pin_language else None)
+
+    meter: Meter | None = None
+    async with server(options) as target:
+        if target.pid:
+            async with metering(target.pid) as meter:
+                played = await play_slots(target.url, slots, pace, start, tell)
+        else:
+            played = await play_slots(target.url, slots, pace, start, tell)
+    rows = [(clip, evaluate(clip, playback, readings[id(clip)])) for clip, playback in played]
+    return rows, meter, settings(options, played)
+
+
+def settings(options: argparse.Namespace, played: Played) -> dict[str, Any]:
+    """What this run was, as far as the results depend on it."""
+    found: dict[str, Any] = {
+        k: str(v) if isinstance(v, Path) else v
+        for k, v in vars(options).items()
+        if k not in {"run", "json", "audio"} and v not in (None, [])
+    }
+    ready = next((p.captions.ready for _, p in played if p.captions.ready), None)
+    if ready is not None:
+        found |= {"engine": ready.engine, "served_model": ready.model}
+        found |= {"max_delay_ms": ready.max_delay_ms, "pause_ms": ready.pause_ms}
+    if not options.no_offline:
+        found |= {"weights": weights_hash(find_weights(options.model))[:16], "offline": SETTINGS}
+    return found
+
+
+async def _live(options: argparse.Namespace) -> int:
+    clips = build(options.audio, options.select, options.seed, tell)
+    slots = plan(clips, options.streams, options.seconds)
+    audio_s = max(sum(clip.seconds for clip in slot) for slot in slots)
+    tell(f"{len(clips)} clips, {options.streams} at once: {audio_s / 60:.1f} minutes")
+    used = [clip for clip in clips if any(clip is other for slot in slots for other in slot)]
+    scored, meter, described = await measured(options, used, slots, Pace())
+    rows = [row for _, row in scored]
+    found = report.total(rows, meter)
+    goals = report.targets(found, options.factor)
+    report.show(rows, found, goals, described)
+    if options.json:
+        report.write_json(options.json, report.document("live", described, found, goals, rows))
+    if found.failures or (options.gate and not all(goal.met for goal in goals)):
+        return EXIT_FAULT
+    return EXIT_OK
+
+
+async def _growth(options: argparse.Namespace) -> int:
+    clips = build(options.audio, options.select, 1, tell)
+    runs = []
+    async with server(options) as target:
+        for name, blocks in (
+            (f"{options.minutes:g} minutes of speech", growth.speech(clips, 60 * options.minutes)),
+            (f"{options.silent_minutes:g} minutes of silence", growth.silence(60 * options.silent_minutes)),
+        ):
+            tell(name)
+            bucket_s = 60 * options.bucket_minutes
+            playback, gauge = await growth.grow(target.url, target.pid or None, name, blocks, bucket_s)
+            growth.show(playback, gauge)
+            runs.append((playback, gauge))
+    if options.json:
+        body = {
+            "bench": "growth",
+            "environment": report.environment(),
+            "runs": [
+                {
+                    "name": playback.name,
+                    "buckets": [asdict(bucket) for bucket in gauge.buckets],
+                    "faults": playback.faults(),
+                    "words": len(playback.captions.transcript),
+                }
+                for playback, gauge in runs
+            ],
+        }
+        report.write_json(options.json, body)
+    silent = runs[-1][0]
+    return EXIT_FAULT if silent.captions.transcript or any(p.faults() for p, _ in runs) else EXIT_OK
+
+
+async def _languages(options: argparse.Namespace) -> int:
+    clips = build(options.audio, options.select, 1, tell)
+    slots = plan(clips, options.streams, None)
+    scored, meter, described = await measured(options, clips, slots, Pace(speed=options.speed))
+    rows = [(clip.language, row) for clip, row in sorted(scored, key=lambda pair: pair[0].name)]
+    languages.show(rows)
+    wrong = languages.wrong(rows)
+    for line in wrong:
+        tell(line)
+    if options.json:
+        scores = [row for _, row in rows]
+        found = report.total(scores, meter)
+        report.write_json(options.json, report.document("languages", described, found, [], scores))
+    return EXIT_FAULT if wrong else EXIT_OK
+
+
+async def _formats(options: argparse.Namespace) -> int:
+    folder = options.audio / options.folder
+    files = sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
+    if not files:
+        raise CorpusError(f"{folder} holds no file")
+    outcomes = []
+    async with server(options) as target:
+        for path in files:
+            outcomes.append(await formats.try_file(target.url, path, Pace(speed=options.speed)))
+    formats.show(outcomes)
+    if options.json:
+        report.write_json(
+            options.json,
+            {"bench": "formats", "environment": report.environment(), "files": [asdict(o) for o in outcomes]},
+        )
+    return EXIT_FAULT if any(outcome.faults for outcome in outcomes) else EXIT_OK
