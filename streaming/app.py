@@ -1,0 +1,126 @@
+"""Composition root: from settings to running services. The only module that names engines."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from engine.contract import (
+    Capabilities,
+    EngineError,
+    Finish,
+    Hypothesis,
+    RecognitionTask,
+    Recognizer,
+    SpeechDetector,
+)
+from engine.dispatcher import Dispatcher, DispatchSettings, Served
+
+from .errors import SettingsError
+from .live import Services
+from .metrics import Metrics
+from .sessions import Sessions
+from .settings import EngineSettings, Settings
+
+DEFAULT_MODEL = "base"
+
+
+def _open_local(settings: EngineSettings) -> tuple[Recognizer, SpeechDetector]:
+    # By name, because these bring libraries that `--engine fake` must not need.
+    open_recognizer = _named("engine.local.recognizer:open_recognizer")
+    open_detector = _named("engine.detector:open_detector")
+    threads = settings.threads or os.cpu_count() or 1
+    return open_recognizer(settings.model or DEFAULT_MODEL, threads), open_detector()
+
+
+def _open_fake(settings: EngineSettings) -> tuple[Recognizer, SpeechDetector]:
+    fake = importlib.import_module("engine.fake")
+    return fake.FakeRecognizer(), fake.FakeDetector()
+
+
+ENGINES: dict[str, Callable[[EngineSettings], tuple[Recognizer, SpeechDetector]]] = {
+    "local": _open_local,
+    "fake": _open_fake,
+}
+
+
+def _named(path: str) -> Callable[..., Any]:
+    module, _, name = path.partition(":")
+    loaded: Callable[..., Any] = vars(importlib.import_module(module))[name]
+    return loaded
+
+
+class _Narrowed:
+    """A recognizer that takes shorter windows than it could."""
+
+    def __init__(self, inner: Recognizer, max_window_s: float) -> None:
+        self._inner = inner
+        own = inner.capabilities
+        self._capabilities = replace(own, max_window_s=min(own.max_window_s, max_window_s))
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    async def recognize(self, task: RecognitionTask) -> Hypothesis:
+        return await self._inner.recognize(task)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+def _open_engine(settings: EngineSettings) -> tuple[Recognizer, SpeechDetector]:
+    if settings.kind not in ENGINES:
+        raise SettingsError(f"engine.kind: {settings.kind!r} is unknown: use one of {', '.join(ENGINES)}")
+    recognizer, detector = ENGINES[settings.kind](settings)
+    if settings.max_window_s is not None:
+        recognizer = _Narrowed(recognizer, settings.max_window_s)
+    return recognizer, detector
+
+
+def _observer(metrics: Metrics) -> Callable[[Served], None]:
+    def observe(served: Served) -> None:
+        finish = served.cause if served.hypothesis is None else served.hypothesis.finish.value
+        metrics.decodes.add(priority=served.task.priority.name.lower(), finish=finish or "none")
+        metrics.queue_time.observe(served.queue_s)
+        metrics.engine_time.observe(served.engine_s)
+        metrics.engine_total.add(served.engine_s)
+        if served.hypothesis is not None:
+            metrics.decoded_audio.add((served.task.end - served.task.start) / 16_000)
+            if served.hypothesis.finish is Finish.LOOP:
+                metrics.loops.add()
+
+    return observe
+
+
+@asynccontextmanager
+async def running(settings: Settings) -> AsyncIterator[Services]:
+    """Services with a loaded engine, closed at the end. Raises `SettingsError`, `EngineError`, and
+    ImportError where the engine's extra is not installed."""
+    # Loading reads and checks weights: seconds in which the loop must still see a signal.
+    recognizer, detector = await asyncio.to_thread(_open_engine, settings.engine)
+    engine, metrics = settings.engine, Metrics()
+    dispatcher = Dispatcher(
+        recognizer,
+        DispatchSettings(engine.queue, engine.final_deadline_s, engine.partial_deadline_s),
+        _observer(metrics),
+    )
+    try:
+        yield Services(
+            session=settings.session,
+            limits=settings.limits,
+            sessions=Sessions(settings.server, settings.limits),
+            dispatcher=dispatcher,
+            detector=detector,
+            metrics=metrics,
+        )
+    finally:
+        await dispatcher.close()
+
+
+__all__ = ["DEFAULT_MODEL", "ENGINES", "EngineError", "running"]

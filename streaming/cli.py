@@ -1,0 +1,45 @@
+"""The `seamscribe` command: finds the subcommand and imports only that."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "serve": ("streaming.serve:main", "serve live transcription"),
+    "replay": ("clients.replay:main", "play files as live streams and show the captions"),
+    "demo": ("clients.demo:main", "server, real engine and real speech in one command"),
+    "bench": ("clients.bench:main", "measure delays and accuracy on live streams"),
+    "doctor": ("engine.doctor:main", "what is installed, what is missing"),
+    "weights": ("engine.weights:main", "which weights are here, and whether they are intact"),
+}
+"""By name: the function (argv) -> exit status as "module:function", and what it does."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand with the rest of the arguments; its status is the answer."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    # Everything behind the name is the subcommand's own; argparse would take its options for ours.
+    name = arguments[0] if arguments else ""
+    if name not in COMMANDS:
+        _parser().parse_args(arguments or ["--help"])
+        return 2
+    module, _, function = COMMANDS[name][0].partition(":")
+    command: Callable[[Sequence[str]], int] = vars(importlib.import_module(module))[function]
+    try:
+        return command(arguments[1:])
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="seamscribe",
+        description="Live meeting transcription whose committed words never change.",
+        epilog="\n".join(f"  {name:8} {about}" for name, (_, about) in COMMANDS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of those below")
+    return parser

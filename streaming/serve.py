@@ -1,0 +1,165 @@
+"""`seamscribe serve`: settings, engine, sockets, signals."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import uvicorn
+
+from engine.contract import EngineError
+
+from .app import ENGINES, running
+from .errors import SettingsError
+from .server import build
+from .settings import Settings, load
+from .transport import NoTraceback, Protocol
+
+logger = logging.getLogger("seamscribe")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Serve until SIGTERM or SIGINT; 0 after a clean drain, 1 otherwise, 2 for unusable settings."""
+    arguments = _parser().parse_args(argv)
+    try:
+        settings = load(
+            arguments.config,
+            overrides={
+                "server.host": arguments.host,
+                "server.port": arguments.port,
+                "engine.kind": arguments.engine,
+                "engine.model": arguments.model,
+            },
+        )
+        _log(settings.server.log_level)
+        return asyncio.run(serve(settings))
+    except SettingsError as error:
+        return _complain(str(error), 2)
+    except EngineError as error:
+        return _complain(f"the engine does not start: {error}", 1)
+    except ImportError as error:
+        return _complain(
+            f"the engine {error.name or error} is not installed: `seamscribe doctor` says what is missing", 1
+        )
+    except OSError as error:
+        return _complain(f"cannot listen: {error.strerror or error}", 1)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="seamscribe serve", description="Serve live transcription.")
+    parser.add_argument("--config", type=Path, metavar="F", help="a TOML file of settings")
+    parser.add_argument("--host", help="address to listen on (127.0.0.1)")
+    parser.add_argument("--port", type=int, help="port to listen on (8765); 0 takes a free one")
+    parser.add_argument("--engine", choices=sorted(ENGINES), help="which engine (local)")
+    parser.add_argument("--model", metavar="NAME|PATH", help="weights: a name or a folder")
+    return parser
+
+
+async def serve(settings: Settings) -> int:
+    """Run one server; prints a line once it listens. Raises what `running` raises, and OSError."""
+    stop = asyncio.Event()
+    with _signals(stop), _listen(settings.server.host, settings.server.port) as listener:
+        async with running(settings) as services:
+            server = _Server(
+                uvicorn.Config(
+                    build(services),
+                    lifespan="off",
+                    ws=Protocol,
+                    # A little above our own limit, so that most large packets get a message that names
+                    # the remedy; the rest is refused by the frame's header with 1009, unread.
+                    ws_max_size=2 * settings.limits.max_packet_bytes,
+                    ws_per_message_deflate=False,
+                    ws_ping_interval=20.0,
+                    # While a socket is not read (back-pressure) pongs are not seen either; a dead client
+                    # is found by our own idle and writing deadlines.
+                    ws_ping_timeout=None,
+                    timeout_graceful_shutdown=2,
+                    access_log=False,  # it would hold query strings, and later keys
+                    log_config=None,
+                )
+            )
+            serving = asyncio.create_task(server.serve(sockets=[listener]))
+            stopping = asyncio.create_task(stop.wait())
+            listening = asyncio.create_task(server.listening.wait())
+            await asyncio.wait((serving, listening), return_when=asyncio.FIRST_COMPLETED)
+            if server.listening.is_set():
+                _announce(listener, services.dispatcher.capabilities.engine)
+            await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+            listening.cancel()
+            stopping.cancel()
+            clean = await services.sessions.drain(settings.server.drain_s)
+            server.should_exit = True
+            await serving
+            return 0 if clean else 1
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals to us, for sessions are drained first, and says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.contextmanager
+def _signals(stop: asyncio.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT set `stop`; a second one ends the process at once."""
+    loop = asyncio.get_running_loop()
+    handled = (signal.SIGTERM, signal.SIGINT)
+
+    def receive(number: signal.Signals) -> None:
+        if stop.is_set():
+            loop.remove_signal_handler(number)
+            signal.raise_signal(number)
+        logger.info("%s: finishing the running sessions", number.name)
+        stop.set()
+
+    for number in handled:
+        loop.add_signal_handler(number, receive, number)
+    try:
+        yield
+    finally:
+        for number in handled:
+            loop.remove_signal_handler(number)
+
+
+@contextlib.contextmanager
+def _listen(host: str, port: int) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family, backlog=1024) as listener:
+        yield listener
+
+
+def _announce(listener: socket.socket, engine: str) -> None:
+    host, port = listener.getsockname()[:2]
+    address = f"[{host}]" if ":" in host else host
+    print(  # noqa: T201 - other programs wait for this line on stdout
+        f"seamscribe: listening on http://{address}:{port} (ws://{address}:{port}/v1/stream, engine {engine})",
+        flush=True,
+    )
+
+
+def _complain(message: str, status: int) -> int:
+    print(f"seamscribe: {message}", file=sys.stderr)  # noqa: T201 - a command speaks on stderr
+    return status
+
+
+def _log(level: str) -> None:
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logger.setLevel(level.upper())
+    logging.getLogger("uvicorn.error").addFilter(NoTraceback())

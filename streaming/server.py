@@ -1,0 +1,97 @@
+"""Routes: the socket, health, metrics, transcripts."""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from .connection import Connection
+from .live import Services
+from .transcripts import FORMATS
+from .transport import SocketChannel
+from .wire.codec import SUBPROTOCOLS, choose
+
+
+def build(services: Services) -> Starlette:
+    """The ASGI application over running services; it starts and stops nothing itself."""
+    routes = Routes(services)
+    return Starlette(
+        routes=[
+            WebSocketRoute("/v1/stream", routes.stream),
+            Route("/healthz", routes.healthz),
+            Route("/readyz", routes.readyz),
+            Route("/metrics", routes.metrics),
+            Route("/v1/sessions/{id}/transcript.{format}", routes.transcript),
+        ]
+    )
+
+
+class Routes:
+    """What the server answers."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def stream(self, websocket: WebSocket) -> None:
+        """One client of the native protocol."""
+        offered: list[str] = websocket.scope.get("subprotocols", [])
+        codec = choose(offered)
+        if codec is None:
+            await websocket.send_denial_response(
+                PlainTextResponse(
+                    f"No known websocket subprotocol was offered: use one of {', '.join(SUBPROTOCOLS)},"
+                    " or none for JSON.\n",
+                    status_code=400,
+                )
+            )
+            return
+        await websocket.accept(subprotocol=codec.name if offered else None)
+        await Connection(SocketChannel(websocket), codec, self._services).run()
+
+    async def healthz(self, _: Request) -> Response:
+        """The process lives."""
+        return PlainTextResponse("ok\n")
+
+    async def readyz(self, _: Request) -> Response:
+        """Whether a new client would be taken now."""
+        sessions = self._services.sessions
+        reason = None
+        if sessions.draining:
+            reason = "draining"
+        elif sessions.active >= self._services.limits.max_sessions:
+            reason = "full"
+        body = {"ready": reason is None, "reason": reason, "sessions": sessions.active}
+        return JSONResponse(body, status_code=503 if reason else 200)
+
+    async def metrics(self, _: Request) -> Response:
+        """Prometheus text."""
+        metrics, load = self._services.metrics, self._services.dispatcher.load
+        metrics.sessions.set(self._services.sessions.active)
+        metrics.waiting.set(load.waiting)
+        metrics.running.set(load.running)
+        metrics.utilisation.set(load.utilisation)
+        metrics.stretch.set(load.stretch)
+        return PlainTextResponse(
+            metrics.exposition(), headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"}
+        )
+
+    async def transcript(self, request: Request) -> Response:
+        """What a session said so far; finished sessions for a while."""
+        format, id = request.path_params["format"], request.path_params["id"]
+        if format not in FORMATS:
+            return PlainTextResponse(
+                f"No format {format!r}: use one of {', '.join(FORMATS)}.\n", status_code=404
+            )
+        entry = self._services.sessions.find(id)
+        if entry is None:
+            return PlainTextResponse(
+                "No such session: it never was, or it ended too long ago.\n", status_code=404
+            )
+        return Response(
+            entry.record.export(format, entry.id),
+            media_type=FORMATS[format][1],
+            headers={"cache-control": "no-store"},
+        )
