@@ -18,8 +18,6 @@ MAX_FUNCTION = 50
 ALLOWED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("streaming.wire", ("streaming.wire",)),
     ("streaming.core", ("streaming.core", "engine.contract")),
-    # The command line lists every command, the client's too, and imports one when it is called.
-    ("streaming.cli", ("streaming", "engine", "clients")),
     ("streaming", ("streaming", "engine")),
     ("engine", ("engine",)),
     ("clients.bench", ("clients", "streaming.wire", "engine")),
