@@ -14,8 +14,14 @@ from .contract import FRAME, Audio, Word
 from .units import Unit
 
 _MIN_WORD = FRAME
-_QUIET_DB = 35.0
+_PAUSE_FRAMES = 6
+"""A longer gap than this (0.12 s) is not inside a word."""
+_RANGE_DB = 35.0
 """This far below the window's loud parts nothing is spoken."""
+_ABOVE_FLOOR_DB = 6.0
+_HEADROOM_DB = 15.0
+"""Speech without pauses has a high floor; nothing this near its peaks counts as quiet."""
+_SILENCE = 1e-10
 
 Times = npt.NDArray[np.float64]
 
@@ -88,7 +94,7 @@ def timed_words(
 
 def _heard(words: list[Word], end: int) -> list[Word]:
     """Drop words at the end that lie on no audio: the model finished the sentence for the speaker."""
-    while words and words[-1].start > end - _MIN_WORD:
+    while words and words[-1].start >= end - _MIN_WORD:
         words.pop()
     return words
 
@@ -107,24 +113,31 @@ def _with_width(words: list[Word], window: tuple[int, int]) -> list[Word]:
 
 
 def _trim(audible: npt.NDArray[np.bool_], start: float, end: float) -> tuple[float, float]:
-    """Take silence off both ends of a word; a word that is all silence stays as it is."""
+    """The longest audible stretch of a word, bridging short gaps; a word that is all silence stays.
+
+    Alignment leaves no gaps: it stretches the first word back to the window's beginning, and the word
+    before a pause over the pause.
+    """
     low, high = int(start // FRAME), int(-(-end // FRAME))
-    inside = np.flatnonzero(audible[low:high])
+    inside = np.flatnonzero(audible[low:high]) + low
     if len(inside) == 0:
         return start, end
-    return max(start, (low + int(inside[0])) * FRAME), min(end, (low + int(inside[-1]) + 1) * FRAME)
+    breaks = np.flatnonzero(np.diff(inside) > _PAUSE_FRAMES) + 1
+    stretches = np.split(inside, breaks)
+    longest = max(stretches, key=len)
+    return max(start, float(longest[0] * FRAME)), min(end, float((longest[-1] + 1) * FRAME))
 
 
 def _audible(audio: Audio) -> npt.NDArray[np.bool_]:
-    """Per 20 ms frame: whether it is within `_QUIET_DB` of the loud frames."""
+    """Per 20 ms frame: whether it stands out from the window's noise floor and is not far below its peaks."""
     count = -(-len(audio) // FRAME)
     if count == 0:
         return np.zeros(0, np.bool_)
     padded = np.zeros(count * FRAME, np.float32)
     padded[: len(audio)] = audio
-    power = np.mean(padded.reshape(count, FRAME) ** 2, axis=1)
-    loud = float(np.percentile(power, 95))
-    return np.asarray(power > max(loud * 10 ** (-_QUIET_DB / 10), 1e-10))
+    level = 10.0 * np.log10(np.mean(padded.reshape(count, FRAME) ** 2, axis=1) + _SILENCE)
+    floor, loud = np.percentile(level, (10, 95))
+    return np.asarray(level > max(loud - _RANGE_DB, min(floor + _ABOVE_FLOOR_DB, loud - _HEADROOM_DB)))
 
 
 def _confidence(probabilities: Sequence[float], unit: Unit) -> float:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.align import spread_frames, timed_words, token_frames
-from engine.contract import Capabilities, EngineError, Hypothesis, Priority, RecognitionTask, Word
+from engine.contract import Audio, Capabilities, EngineError, Hypothesis, Priority, RecognitionTask, Word
 from engine.mel import log_mel
 from engine.policies import load_policy
 from engine.tokens import FileTokens
@@ -52,7 +52,7 @@ class LocalRecognizer:
         self._policy: WhisperPolicy = load_policy(_POLICY)(
             self._tokens, multilingual=bool(self._model.is_multilingual)
         )
-        self._limit_s = load_limit()
+        self._limit_s: float = self._policy.window_s
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="recognizer")
         self._closed = False
         self._capabilities = Capabilities(
@@ -102,6 +102,8 @@ class LocalRecognizer:
         asked (language, prefix), "engine" for a failure inside the runtime.
         """
         audio = self._checked(task)
+        if float(np.abs(audio).max(initial=0.0)) <= self._settings.silence_peak:
+            return Hypothesis((), no_speech=1.0)
         try:
             encoded = self._encode(task, audio)
             plan = self._policy.plan(task, encoded.language)
@@ -117,7 +119,7 @@ class LocalRecognizer:
         )
         return Hypothesis(words, verdict.finish, heard, encoded.probability, output.no_speech)
 
-    def _checked(self, task: RecognitionTask) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def _checked(self, task: RecognitionTask) -> Audio:
         if len(task.audio) > self._limit_s * 16_000:
             raise EngineError(
                 "audio",
@@ -128,7 +130,7 @@ class LocalRecognizer:
             raise EngineError("audio", "audio holds values that are not finite", retryable=False)
         return np.asarray(task.audio, np.float32)
 
-    def _encode(self, task: RecognitionTask, audio: np.ndarray[Any, np.dtype[np.float32]]) -> _Encoded:
+    def _encode(self, task: RecognitionTask, audio: Audio) -> _Encoded:
         rule = self._settings.final_window if _is_final(task.priority) else self._settings.refresh_window
         features = log_mel(audio, rule.frames(len(audio), self._limit_s), self._model.n_mels)
         states = self._model.encode(self._runtime.StorageView.from_array(features[None]))
@@ -174,7 +176,7 @@ class LocalRecognizer:
     def _words(
         self,
         task: RecognitionTask,
-        audio: np.ndarray[Any, np.dtype[np.float32]],
+        audio: Audio,
         encoded: _Encoded,
         plan: Plan,
         verdict: Verdict,
@@ -192,13 +194,6 @@ class LocalRecognizer:
         frames = token_frames(aligned.alignments, len(text))[len(plan.prefix) :]
         chances: Sequence[float] = aligned.text_token_probs[len(plan.prefix) :]
         return tuple(timed_words(units, frames, chances, audio, window))
-
-
-def load_limit() -> float:
-    """Longest window in seconds that the family's encoder takes."""
-    from engine.policies.whisper import WINDOW_S
-
-    return WINDOW_S
 
 
 def _is_final(priority: Priority) -> bool:

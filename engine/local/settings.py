@@ -41,5 +41,7 @@ class DecodeSettings:
     final_align: bool = True
     always_detect: bool = False
     """Report the language heard even when the task pins one."""
+    silence_peak: float = 1e-4
+    """Audio that never exceeds this (-80 dBFS) is not decoded: it holds no words."""
     deadline_s: float = 30.0
     """Longest wait for one task, queueing inside the engine included."""

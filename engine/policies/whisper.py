@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.contract import SAMPLE_RATE, Finish, Priority, RecognitionTask, Word, join
+from engine.contract import SAMPLE_RATE, Finish, RecognitionTask, Word, join
 from engine.tokens import TokenTable
 from engine.units import Unit, is_wordless, split_units
 
@@ -21,8 +21,6 @@ POSITIONS = 448
 """Prompt and output together."""
 MAX_CONTEXT = POSITIONS // 2 - 1
 """Tokens of earlier text, `<|startofprev|>` not counted."""
-FRAME_S = 0.02
-"""Time one encoder position stands for."""
 
 _ALIASES = {"jv": "jw", "iw": "he", "in": "id", "nb": "no", "ji": "yi", "cmn": "zh", "fil": "tl"}
 _TOKENS_PER_S = {"latin": 8.0, "other": 14.0, "stacked": 26.0}
@@ -122,10 +120,15 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class AcceptRules:
-    """When an output is text, when it is a loop, and when it is nothing."""
+    """When an output is text, when it is a loop, and when it is nothing.
 
-    no_speech: float = 0.6
-    mean_logprob: float = -1.0
+    Neither doubt alone tells: digital silence gives "you" at -0.6, real speech after a long pause a
+    no-speech probability of 0.6. Their sum does, on clips of speech, room tone, music and silence.
+    """
+
+    no_speech: float = 0.5
+    doubt: float = 1.15
+    """Bound on no-speech probability + half the negative mean log-probability."""
     max_compression: float = 2.4
     min_repeats: int = 4
 
@@ -140,6 +143,8 @@ class Verdict:
 
 class WhisperPolicy:
     """Model knowledge for one vocabulary; immutable and safe to share."""
+
+    window_s = WINDOW_S
 
     def __init__(self, tokens: TokenTable, *, multilingual: bool, rules: AcceptRules | None = None) -> None:
         self.tokens = tokens
@@ -200,11 +205,12 @@ class WhisperPolicy:
     def judge(self, output: Output) -> Verdict:
         """Sort an output into text, nothing, cut text or a loop; loops keep their first round only."""
         ids = tuple(token for token in output.ids if token < self.special.end)
-        silent = output.no_speech > self.rules.no_speech and output.mean_logprob < self.rules.mean_logprob
+        doubtful = output.no_speech > self.rules.no_speech
+        silent = doubtful and output.no_speech - output.mean_logprob / 2 > self.rules.doubt
         text = b"".join(self.tokens.piece(token) for token in ids)
-        if silent or is_wordless(text.decode("utf-8", "ignore")):
-            return Verdict((), Finish.STOP)
         keep = loop_start(ids, self.rules.min_repeats)
+        if silent or is_wordless(text.decode("utf-8", "ignore")) or (doubtful and keep is not None):
+            return Verdict((), Finish.STOP)
         if keep is not None:
             return Verdict(ids[:keep], Finish.LOOP)
         if len(text) > 80 and len(text) / len(zlib.compress(text)) > self.rules.max_compression:
@@ -214,10 +220,6 @@ class WhisperPolicy:
     def units(self, ids: Sequence[int]) -> list[Unit]:
         """Words or characters that `ids` spell, each with its stretch of the sequence."""
         return split_units([self.tokens.piece(token) for token in ids])
-
-    def beam_for(self, priority: Priority, final: int, refresh: int) -> int:
-        """Width of the search: what becomes final text is worth more than what is decoded again soon."""
-        return final if priority in (Priority.FINAL, Priority.BATCH) else refresh
 
     def _prefix(self, words: Sequence[Word]) -> tuple[int, ...]:
         if not words:
