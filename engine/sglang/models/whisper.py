@@ -1,0 +1,90 @@
+"""Whisper with a window as long as the audio needs, and features computed where the weights are.
+
+Differences to the stock model: the encoder block of a request, and its place in the KV cache, is as long
+as its own window; the item holds 16-bit samples instead of a megabyte of features; tokens that spell
+sounds and notation are never generated.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from sglang.srt.models import whisper as stock
+
+from engine.sglang.plugin.logmel import log_mel
+from engine.sglang.windows import HOP
+
+
+class WhisperForConditionalGeneration(stock.WhisperForConditionalGeneration):
+    """Replaces the stock class of the same name; weights load as before."""
+
+    def __init__(self, config: Any, quant_config: Any = None) -> None:
+        super().__init__(config, quant_config)
+        banned = torch.tensor(suppressed(config), dtype=torch.int64)
+        self.register_buffer("_banned", banned, persistent=False)
+
+    def pad_input_ids(self, input_ids: array[int], mm_inputs: Any) -> array[int]:
+        """Reserve the encoder's positions in front of the prompt: half of the window's frames."""
+        length = int(mm_inputs.mm_items[0].frames) // 2
+        mm_inputs.num_image_tokens = length
+        return array("q", [0]) * length + input_ids
+
+    def forward(
+        self, input_ids: torch.Tensor, positions: torch.Tensor, forward_batch: Any, **kwargs: Any
+    ) -> Any:
+        encoded = None if forward_batch.forward_mode.is_decode() else self._encode(forward_batch)
+        hidden = self.decoder(input_ids, encoded, forward_batch, positions)
+        output = self.logits_processor(
+            input_ids=input_ids, lm_head=self.proj_out, hidden_states=hidden, logits_metadata=forward_batch
+        )
+        if output.next_token_logits is not None and len(self._banned):
+            output.next_token_logits.index_fill_(-1, self._banned, float("-inf"))
+        return output
+
+    def _encode(self, batch: Any) -> torch.Tensor | None:
+        """Encoder states of the requests that have none yet, flat, in the batch's order."""
+        waiting = [
+            item.mm_items[0]
+            for item, cached in zip(batch.mm_inputs or [], batch.encoder_cached or [], strict=False)
+            if not cached and item is not None and item.mm_items
+        ]
+        if not waiting:
+            return None
+        by_length: dict[int, list[int]] = defaultdict(list)
+        for place, item in enumerate(waiting):
+            by_length[int(item.frames)].append(place)
+        states: list[torch.Tensor] = [torch.empty(0)] * len(waiting)
+        for frames, places in by_length.items():
+            features = self._features([waiting[place].feature for place in places], frames)
+            marks = torch.arange(frames // 2, device=features.device)
+            for place, state in zip(places, self.encoder(features, marks, batch), strict=True):
+                states[place] = state
+        return torch.cat(states) if len(states) > 1 else states[0]
+
+    def _features(self, clips: list[torch.Tensor], frames: int) -> torch.Tensor:
+        weight = self.encoder.conv1.weight
+        rows = torch.zeros(len(clips), frames * HOP, dtype=torch.int16, pin_memory=weight.is_cuda)
+        for row, clip in zip(rows, clips, strict=True):
+            row[: len(clip)] = clip
+        samples = rows.to(weight.device, non_blocking=True).float() / 32768.0
+        return log_mel(samples, int(self.config.num_mel_bins)).to(weight.dtype)
+
+
+def suppressed(config: Any) -> list[int]:
+    """Text tokens that the checkpoint says must never be generated; control tokens stay allowed.
+
+    The language and task tokens are generated when the language is to be found out.
+    """
+    path = Path(getattr(config, "_name_or_path", "") or "") / "generation_config.json"
+    if not path.is_file():
+        return []
+    listed = json.loads(path.read_text("utf-8")).get("suppress_tokens") or []
+    return [int(token) for token in listed if int(token) < int(config.eos_token_id)]
+
+
+EntryClass = WhisperForConditionalGeneration

@@ -1,0 +1,57 @@
+"""Audio as requests carry it: 16-bit mono PCM at 16 kHz, raw in process and as a data URL over HTTP.
+
+Nothing is encoded twice: the client sends the samples it has, and the front end reads them without a
+container or a codec in between. PURE apart from numpy; shared by the client and the plugin.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+import numpy as np
+import numpy.typing as npt
+
+RATE = 16_000
+MEDIA_TYPE = f"data:audio/l16;rate={RATE};base64,"
+"""Little-endian in spite of the registered type: both ends are ours, and so is the byte order."""
+MAGIC = b"seam-l16"
+"""Begins raw payloads, so that a WAV or MP3 is never taken for samples."""
+
+Samples = npt.NDArray[np.int16]
+
+
+def to_pcm16(audio: npt.NDArray[np.float32]) -> bytes:
+    """Float samples in [-1, 1] as little-endian 16-bit; louder ones are clipped."""
+    pcm: Samples = np.clip(np.rint(audio * 32768.0), -32768, 32767).astype("<i2")
+    return pcm.tobytes()
+
+
+def as_url(pcm: bytes) -> str:
+    """The payload of an HTTP request."""
+    return MEDIA_TYPE + base64.b64encode(pcm).decode("ascii")
+
+
+def as_bytes(pcm: bytes) -> bytes:
+    """The payload of a request inside one process."""
+    return MAGIC + pcm
+
+
+def read_payload(payload: object) -> Samples | None:
+    """The samples of a payload in one of our two forms; None for anything else, such as a WAV file.
+
+    Raises `ValueError` for a payload that claims to be ours and is damaged.
+    """
+    match payload:
+        case bytes() if payload.startswith(MAGIC):
+            pcm = payload[len(MAGIC) :]
+        case str() if payload.startswith(MEDIA_TYPE):
+            try:
+                pcm = base64.b64decode(payload[len(MEDIA_TYPE) :], validate=True)
+            except binascii.Error as error:
+                raise ValueError(f"the audio is not base64: {error}") from None
+        case _:
+            return None
+    if len(pcm) % 2:
+        raise ValueError("the audio ends in the middle of a sample")
+    return np.frombuffer(pcm, "<i2")
