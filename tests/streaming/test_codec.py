@@ -1,0 +1,189 @@
+"""The wire, checked with independent libraries."""
+
+from __future__ import annotations
+
+import base64
+import json
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streaming.wire import messages as m
+from streaming.wire.codec import JSON_PROTOCOL, MSGPACK_PROTOCOL, Codec, JsonCodec, MsgpackCodec, choose
+from streaming.wire.errors import CloseCode, ProtocolError
+from tests.support.packing import pack, unpack
+
+SEGMENT = m.Segment(
+    seq=7,
+    id=2,
+    rev=3,
+    first_word=40,
+    start_ms=1000,
+    end_ms=2500,
+    speaker=None,
+    text="Grüße 世界",
+    words=(m.Word("Grüße", 1000, 1400, 0.5), m.Word("世", 1500, 1600), m.Word("界", 1600, 1700, space=False)),
+    partial=" und",
+    final=False,
+)
+RECEIPT = m.Receipt(320, 20, 1, 160, 160, 0, 10, 10, 0, (m.Span(0, 160, "text"), m.Span(160, 320, "silence")))
+SERVER: list[tuple[m.ServerMessage, dict[str, Any]]] = [
+    (
+        SEGMENT,
+        {
+            "type": "segment",
+            "seq": 7,
+            "id": 2,
+            "rev": 3,
+            "first_word": 40,
+            "start_ms": 1000,
+            "end_ms": 2500,
+            "speaker": None,
+            "text": "Grüße 世界",
+            "words": [
+                {"text": "Grüße", "start_ms": 1000, "end_ms": 1400, "confidence": 0.5},
+                {"text": "世", "start_ms": 1500, "end_ms": 1600},
+                {"text": "界", "start_ms": 1600, "end_ms": 1700, "space": False},
+            ],
+            "partial": " und",
+            "final": False,
+        },
+    ),
+    (m.Ack(3, 16_000), {"type": "ack", "seq": 3, "sample": 16_000}),
+    (m.Flushed(4, "a", 5), {"type": "flushed", "seq": 4, "id": "a", "sample": 5}),
+    (m.Gap(5, 1, 2, "loop"), {"type": "gap", "seq": 5, "start_ms": 1, "end_ms": 2, "cause": "loop"}),
+    (m.Error(6, "idle", "why"), {"type": "error", "seq": 6, "code": "idle", "message": "why"}),
+]
+
+
+@pytest.mark.parametrize(("message", "fields"), SERVER)
+def test_server_messages_read_by_other_libraries(message: m.ServerMessage, fields: dict[str, Any]) -> None:
+    assert json.loads(JsonCodec().encode(message)) == fields
+    assert unpack(MsgpackCodec().encode(message)) == fields
+
+
+@pytest.mark.parametrize("codec", [JsonCodec(), MsgpackCodec()])
+def test_what_is_encoded_is_decoded(codec: Codec) -> None:
+    ready = m.Ready(1, "s", 1, "e", "m", m.AudioFormat(), m.Limits(1, 2, 3, 4), 3000, 600)
+    for message in (SEGMENT, ready, m.Ended(9, RECEIPT), *(row[0] for row in SERVER)):
+        assert codec.decode_server(codec.encode(message)) == message
+    start = m.Start(audio=m.AudioFormat(m.Encoding.MULAW, 8000), language="de", hotwords=("Seam",))
+    for sent in (start, m.Start(), m.Audio(b"\0\1"), m.Flush("x"), m.End()):
+        assert codec.decode(codec.encode_client(sent)) == sent
+
+
+def test_client_messages_of_other_libraries() -> None:
+    start = {"type": "start", "audio": {"encoding": "alaw", "sample_rate": 8000, "channels": 2}}
+    for got in (JsonCodec().decode(json.dumps(start)), MsgpackCodec().decode(pack(start))):
+        assert got == m.Start(audio=m.AudioFormat(m.Encoding.ALAW, 8000, 2))
+    assert JsonCodec().decode(b"\0\1") == m.Audio(b"\0\1")
+    in_text = json.dumps({"type": "audio", "data": base64.b64encode(b"\0\1").decode()})
+    assert JsonCodec().decode(in_text) == m.Audio(b"\0\1")
+    assert MsgpackCodec().decode(pack({"type": "audio", "data": b"\0\1"})) == m.Audio(b"\0\1")
+
+
+def test_a_start_left_empty_has_sensible_defaults() -> None:
+    start = JsonCodec().decode('{"type":"start"}')
+    assert start == m.Start(
+        version=1,
+        audio=m.AudioFormat(m.Encoding.PCM_S16LE, 16_000, 1),
+        language=None,
+        context="",
+        hotwords=(),
+    )
+
+
+BAD: list[tuple[dict[str, Any], str, str, str]] = [
+    ({"type": "start", "audio": {"encoding": "opus"}}, "unsupported_encoding", "audio.encoding", "pcm_s16le"),
+    (
+        {"type": "start", "audio": {"sample_rate": 96000}},
+        "unsupported_sample_rate",
+        "audio.sample_rate",
+        "48000",
+    ),
+    (
+        {"type": "start", "audio": {"sample_rate": "16k"}},
+        "unsupported_sample_rate",
+        "audio.sample_rate",
+        "8000",
+    ),
+    ({"type": "start", "audio": {"channels": 0}}, "unsupported_channels", "audio.channels", "1 to 8"),
+    ({"type": "start", "audio": {"channels": 9}}, "unsupported_channels", "audio.channels", "1 to 8"),
+    ({"type": "start", "audio": {"rate": 1}}, "unknown_field", "audio.rate", "sample_rate"),
+    ({"type": "start", "langauge": "en"}, "unknown_field", "langauge", "language"),
+    ({"type": "start", "options": {"delay": 1}}, "unknown_field", "options.delay", "max_delay_s"),
+    ({"type": "start", "options": {"max_delay_s": 0}}, "bad_field", "options.max_delay_s", "0.7"),
+    ({"type": "start", "options": {"pause_s": 99}}, "bad_field", "options.pause_s", "0.2"),
+    ({"type": "start", "version": 2}, "unsupported_version", "version", "version 1"),
+    ({"type": "start", "version": "1"}, "unsupported_version", "version", "version 1"),
+    ({"type": "start", "language": "English"}, "bad_field", "language", "ISO 639"),
+    ({"type": "start", "hotwords": [""]}, "bad_field", "hotwords[0]", "1 to 64"),
+    ({"type": "start", "context": "x" * 4001}, "bad_field", "context", "4000"),
+    ({"type": "flush"}, "missing_field", "id", "text"),
+    ({"type": "flush", "id": ""}, "bad_field", "id", "128"),
+    ({"type": "begin"}, "unknown_type", "type", "start"),
+    ({"hello": 1}, "missing_field", "type", "start"),
+]
+
+
+@pytest.mark.parametrize(("message", "code", "field", "remedy"), BAD)
+def test_bad_messages_name_field_and_remedy(
+    message: dict[str, Any], code: str, field: str, remedy: str
+) -> None:
+    for codec, data in (
+        (JsonCodec(), json.dumps(message)),
+        (MsgpackCodec(), pack(message)),
+    ):
+        with pytest.raises(ProtocolError) as caught:
+            codec.decode(data)
+        error = caught.value
+        assert (error.code, error.field, error.close) == (code, field, CloseCode.BAD_REQUEST)
+        assert field in error.message
+        assert remedy in error.message
+
+
+@pytest.mark.parametrize("text", ["", "hello", "[]", "null", '{"type":', '"start"', "{}x", "\x00"])
+def test_garbage_json_is_malformed(text: str) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        JsonCodec().decode(text)
+    assert caught.value.code in {"malformed", "missing_field"}
+
+
+def test_text_under_msgpack_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="binary frame") as caught:
+        MsgpackCodec().decode('{"type":"start"}')
+    assert caught.value.code == "text_frame"
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_give_a_message_or_a_protocol_error(data: bytes) -> None:
+    for decode in (MsgpackCodec().decode, MsgpackCodec().decode_server):
+        with suppress(ProtocolError):
+            decode(data)
+
+
+@given(st.text(max_size=64))
+def test_any_text_gives_a_message_or_a_protocol_error(text: str) -> None:
+    for decode in (JsonCodec().decode, JsonCodec().decode_server, MsgpackCodec().decode):
+        with suppress(ProtocolError):
+            decode(text)
+
+
+def test_the_subprotocol_chooses() -> None:
+    def chosen(*offered: str) -> str | None:
+        codec = choose(offered)
+        return codec.name if codec else None
+
+    assert chosen() == JSON_PROTOCOL
+    assert chosen("x", MSGPACK_PROTOCOL, JSON_PROTOCOL) == MSGPACK_PROTOCOL
+    assert chosen("token", "secret") is None
+
+
+def test_messages_are_frozen() -> None:
+    with pytest.raises(AttributeError):
+        SEGMENT.rev = 4  # type: ignore[misc]
+    assert msgspec.structs.replace(SEGMENT, rev=4).rev == 4

@@ -1,0 +1,77 @@
+"""Both ends of a message socket, in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from typing import Any
+
+from streaming.connection import ChannelClosed
+
+
+class MemoryChannel:
+    """The server's end is a `Channel`; the test holds the client's end. `reading = False` makes a client
+    that reads nothing: sends hang after `buffer` messages."""
+
+    def __init__(self, buffer: int = 4) -> None:
+        self.sent: list[Any] = []
+        """Messages the client got, JSON decoded."""
+        self.closed: tuple[int, str] | None = None
+        self.aborted = False
+        self._inbox: deque[str | bytes | None] = deque()
+        self._arrived = asyncio.Event()
+        self._buffer = buffer
+        self._readable = asyncio.Event()
+        self._readable.set()
+        self.taken = 0
+        """Messages the server has read."""
+
+    # The client's end.
+
+    def say(self, *messages: dict[str, Any] | str | bytes) -> None:
+        for message in messages:
+            self._inbox.append(json.dumps(message) if isinstance(message, dict) else message)
+        self._arrived.set()
+
+    def leave(self) -> None:
+        self._inbox.append(None)
+        self._arrived.set()
+
+    def stop_reading(self) -> None:
+        self._readable.clear()
+
+    def read_again(self) -> None:
+        self._readable.set()
+
+    def of(self, type: str) -> list[Any]:
+        return [message for message in self.sent if message["type"] == type]
+
+    # The server's end.
+
+    async def receive(self) -> str | bytes:
+        while not self._inbox:
+            self._arrived.clear()
+            await self._arrived.wait()
+        message = self._inbox.popleft()
+        if message is None:
+            self._inbox.appendleft(None)
+            raise ChannelClosed
+        self.taken += 1
+        return message
+
+    async def send(self, data: str | bytes) -> None:
+        if self.closed is not None:
+            raise ChannelClosed
+        if not self._readable.is_set():
+            self._buffer -= 1
+            if self._buffer < 0:
+                await self._readable.wait()
+        self.sent.append(json.loads(data))
+
+    async def close(self, code: int, reason: str) -> None:
+        await self._readable.wait()
+        self.closed = (code, reason)
+
+    def abort(self) -> None:
+        self.aborted = True
