@@ -90,7 +90,7 @@ def main(argv: Sequence[str]) -> int:
     options = parser().parse_args(argv)
     try:
         pace = Pace(options.packet_ms / 1000, options.speed)
-        start = start_message(options)
+        start = start_message(options.language, options.max_delay, options.pause)
     except (ValueError, msgspec.ValidationError) as error:
         parser().error(str(error))
     if options.format in {"srt", "vtt"} and len(options.files) > 1 and options.out is None:
@@ -111,11 +111,11 @@ def main(argv: Sequence[str]) -> int:
         return EXIT_FAULT
 
 
-def start_message(options: argparse.Namespace) -> Start:
-    """The `start` for the arguments, checked as the server will check it; raises `ValidationError`."""
-    start = Start(
-        language=options.language, options=Options(max_delay_s=options.max_delay, pause_s=options.pause)
-    )
+def start_message(
+    language: str | None, max_delay_s: float | None = None, pause_s: float | None = None
+) -> Start:
+    """The `start` for these arguments, checked as the server will check it; raises `ValidationError`."""
+    start = Start(language=language, options=Options(max_delay_s=max_delay_s, pause_s=pause_s))
     return msgspec.convert(msgspec.to_builtins(start), Start)
 
 
@@ -253,5 +253,7 @@ def report(playbacks: Sequence[Playback], say: Say) -> None:
                 f"text {receipt.text_ms / 1000:.2f} s, silence {receipt.silence_ms / 1000:.2f} s, "
                 f"gaps {receipt.gap_ms / 1000:.2f} s"
             )
+            if not receipt.words:
+                say(f"{playback.name}: no speech was found in it")
         for fault in playback.faults():
             say(f"{playback.name}: {fault}")

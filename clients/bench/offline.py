@@ -88,7 +88,7 @@ class Offline:
         texts, words = [], []
         for segment in segments:
             texts.append(segment.text)
-            words += [OfflineWord(w.word.strip(), w.start, w.end) for w in segment.words or ()]
+            words += [OfflineWord(w.word.strip(), float(w.start), float(w.end)) for w in segment.words or ()]
         return Reading("".join(texts).strip(), tuple(words), info.language)
 
 
