@@ -16,7 +16,7 @@ from .core.framing import EMPTY
 from .core.session import Session, SessionSettings
 from .delays import DelayMeter
 from .errors import SessionTooLong
-from .intake import Intake
+from .intake import INLINE, Intake
 from .metrics import Metrics
 from .outbox import Outbox
 from .sessions import Entry, Sessions
@@ -42,6 +42,8 @@ class Services:
     dispatcher: Dispatcher
     detector: SpeechDetector
     metrics: Metrics
+    inline: int = INLINE
+    """Up to this many samples are judged in the event loop, larger pieces in a thread."""
 
 
 def settings_for(start: Start, base: SessionSettings) -> SessionSettings:
@@ -82,7 +84,7 @@ class Live:
             context=start.context,
             hotwords=start.hotwords,
         )
-        self._intake = Intake(start.audio, services.detector)
+        self._intake = Intake(start.audio, services.detector, services.inline)
         self._entry = entry
         self._outbox = outbox
         self._delays = DelayMeter(services.metrics)

@@ -1,0 +1,208 @@
+"""One client against one server in virtual time: the protocol, failures, admission, drain."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from engine.contract import FRAME, Audio, EngineError, Voice
+from engine.fake import FakeScript
+from tests.support.sound import expected, s16, speech
+from tests.support.virtual import settle
+from tests.support.world import END, START, World, check_end, committed, live, serving
+
+
+def test_a_whole_stream() -> None:
+    async def body(world: World) -> None:
+        channel = world.client()
+        channel.say({"type": "start", "language": "en", "options": {"max_delay_s": 2.0}})
+        await settle()
+        assert channel.sent[0]["type"] == "ready"
+        assert channel.sent[0]["max_delay_ms"] == 2000
+        await live(channel, speech("xxxx....xxx..."))
+        channel.say({"type": "flush", "id": "one"})
+        await asyncio.sleep(1)
+        (flushed,) = channel.of("flushed")
+        assert (flushed["id"], flushed["sample"]) == ("one", 14 * 8000)
+        channel.say(s16(speech("x.")), END)
+        await world.all_done()
+        assert channel.closed == (1000, "done")
+        receipt = check_end(channel, 16 * 8000)
+        assert receipt["gap_samples"] == 0
+        # The fake names a word by its place on the clock.
+        assert committed(channel) == expected("xxxx....xxx...x.")
+        assert receipt["words"] == len(committed(channel))
+        # At least one acknowledgement a second, on the 16 kHz clock.
+        samples = [ack["sample"] for ack in channel.of("ack")]
+        assert len(samples) >= 7
+        assert samples == sorted(samples)
+        assert channel.sent[-1]["type"] == "end"
+
+    serving(body)
+
+
+def test_other_rates_and_encodings_give_the_same_words() -> None:
+    async def body(world: World) -> None:
+        slots = "xx...xxx.."
+        for audio in (
+            {"encoding": "pcm_f32le", "sample_rate": 48_000, "channels": 2},
+            {"encoding": "pcm_s16le", "sample_rate": 8_000},
+        ):
+            channel = world.client()
+            channel.say({"type": "start", "audio": audio})
+            tone = speech(slots, audio["sample_rate"])  # type: ignore[arg-type]
+            data = np.repeat(tone, 2).tobytes() if "channels" in audio else s16(tone)
+            for start in range(0, len(data), 4999):
+                channel.say(data[start : start + 4999])
+                await asyncio.sleep(0.02)
+            channel.say(END)
+            await world.all_done()
+            assert committed(channel) == expected(slots)
+            check_end(channel, 80_000)
+
+    serving(body)
+
+
+def test_a_client_that_leaves_is_finished_for_the_record() -> None:
+    async def body(world: World) -> None:
+        channel = world.client()
+        channel.say(START)
+        await live(channel, speech("xxxx"))
+        id = channel.sent[0]["session"]
+        channel.leave()
+        await world.all_done()
+        entry = world.services.sessions.find(id)
+        assert entry is not None
+        assert [w.text for s in entry.record.segments() for w in s.words] == expected("xxxx")
+        assert "zero one two three" in entry.record.export("txt", id)
+        assert world.services.metrics.closed.value(code="1000", reason="client_left") == 1
+
+    serving(body)
+
+
+def test_one_too_many_is_told_when_to_come_back() -> None:
+    async def body(world: World) -> None:
+        first, second = world.client(), world.client()
+        first.say(START)
+        await settle()
+        second.say(START)
+        await settle()
+        assert second.closed == (1013, "overloaded")
+        assert second.sent[0]["retry_after_ms"] == 5000
+        first.say(END)
+        await settle()
+        third = world.client()
+        third.say(START, END)
+        await world.all_done()
+        assert third.closed == (1000, "done")
+
+    serving(body, max_sessions=1)
+
+
+def test_drain_gives_finals_and_receipts() -> None:
+    async def body(world: World) -> None:
+        channel, early = world.client(), world.client()
+        channel.say(START)
+        await live(channel, speech("xxx"))
+        assert await world.services.sessions.drain(10.0)
+        late = world.client()
+        await world.all_done()
+        assert committed(channel) == expected("xxx")
+        assert check_end(channel, 24_000)["gap_samples"] == 0
+        assert channel.sent[-1]["code"] == "restarting"
+        assert channel.closed == early.closed == late.closed == (1012, "restarting")
+
+    serving(body)
+
+
+def test_drain_does_not_wait_for_a_hung_engine() -> None:
+    async def body(world: World) -> None:
+        channel = world.client()
+        channel.say(START)
+        await live(channel, speech("xxx"))
+        assert await world.services.sessions.drain(10.0)
+        await world.all_done()
+        (gap,) = channel.of("gap")
+        assert gap["cause"] == "finish_deadline"
+        assert check_end(channel, 24_000)["gap_samples"] > 0
+        assert channel.closed == (1012, "restarting")
+
+    serving(body, FakeScript(delay_s=1e5))
+
+
+def test_a_failing_engine_makes_gaps_not_silence() -> None:
+    async def body(world: World) -> None:
+        channel = world.client()
+        channel.say(START)
+        await live(channel, speech("xxxx....xx..."))
+        channel.say(END)
+        await world.all_done()
+        assert {gap["cause"] for gap in channel.of("gap")} == {"scripted"}
+        receipt = check_end(channel, 13 * 8000)
+        assert receipt["gap_samples"] > 0
+        assert channel.closed == (1000, "done")
+        assert world.services.metrics.gaps.value(cause="scripted") == len(channel.of("gap"))
+
+    serving(body, FakeScript(delay_s=0.05, broken=lambda _: True))
+
+
+def test_an_engine_always_busy_is_not_asked_for_ever() -> None:
+    busy = EngineError("busy", "try later", retryable=True)
+
+    async def body(world: World) -> None:
+        channel = world.client()
+        channel.say(START)
+        await live(channel, speech("xxx.."))
+        channel.say(END)
+        await world.all_done()
+        assert {gap["cause"] for gap in channel.of("gap")} == {"busy"}
+        assert world.engine.calls < 20
+        check_end(channel, 5 * 8000)
+
+    serving(body, FakeScript(failures=dict.fromkeys(range(1000), busy)))
+
+
+def test_a_failure_now_and_then_costs_nothing() -> None:
+    async def body(world: World) -> None:
+        channel = world.client()
+        channel.say(START)
+        await live(channel, speech("xxxxxx....xxx..."))
+        channel.say(END)
+        await world.all_done()
+        assert committed(channel) == expected("xxxxxx....xxx...")
+        assert check_end(channel)["gap_samples"] == 0
+
+    hiccup = EngineError("hiccup", "once", retryable=True)
+    serving(body, FakeScript(delay_s=0.05, failures=dict.fromkeys((0, 2, 5), hiccup)))
+
+
+class BrokenDetector:
+    """Fails on the first loud frame, as a bug of ours would."""
+
+    def open(self) -> BrokenDetector:
+        return self
+
+    def feed(self, audio: Audio) -> list[Voice]:
+        if audio.any():
+            raise ZeroDivisionError
+        return [Voice(cheap=False, neural=0.0)] * (audio.size // FRAME)
+
+
+def test_a_bug_takes_one_session_only(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(world: World) -> None:
+        broken = World(replace(world.services, detector=BrokenDetector()), world.engine)
+        channel, healthy = broken.client(), world.client()
+        channel.say(START, s16(speech(".x")))
+        healthy.say(START, s16(speech("xx")), END)
+        await broken.all_done()
+        await world.all_done()
+        assert channel.closed == (1011, "internal")
+        assert channel.sent[-1]["code"] == "internal"
+        assert "Traceback" not in channel.sent[-1]["message"]
+        assert committed(healthy) == expected("xx")
+
+    serving(body)
+    assert sum("failed" in record.message for record in caplog.records) == 1

@@ -1,0 +1,104 @@
+"""A server with the scripted engine in virtual time, and what a client may rely on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.contract import Audio
+from engine.dispatcher import Dispatcher, DispatchSettings
+from engine.fake import FakeDetector, FakeRecognizer, FakeScript
+from streaming.connection import Connection
+from streaming.core.session import SessionSettings
+from streaming.live import Services
+from streaming.metrics import Metrics
+from streaming.sessions import Sessions
+from streaming.settings import LimitSettings, ServerSettings
+from streaming.wire.codec import JsonCodec
+from tests.support.channel import MemoryChannel
+from tests.support.sound import s16
+from tests.support.virtual import run
+
+
+@dataclass
+class World:
+    """A server with the scripted engine."""
+
+    services: Services
+    engine: FakeRecognizer
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def client(self, buffer: int = 4) -> MemoryChannel:
+        channel = MemoryChannel(buffer)
+        connection = Connection(channel, JsonCodec(), self.services)
+        self.tasks.append(asyncio.create_task(connection.run()))
+        return channel
+
+    async def all_done(self) -> None:
+        async with asyncio.timeout(3600):
+            await asyncio.gather(*self.tasks)
+
+
+def serving(
+    body: Callable[[World], Awaitable[None]],
+    script: FakeScript | None = None,
+    **limits: Any,
+) -> None:
+    async def main() -> None:
+        engine = FakeRecognizer(script or FakeScript(delay_s=0.05))
+        dispatcher = Dispatcher(engine, DispatchSettings())
+        bounds = LimitSettings(**limits)
+        services = Services(
+            session=SessionSettings(),
+            limits=bounds,
+            sessions=Sessions(ServerSettings(), bounds),
+            dispatcher=dispatcher,
+            detector=FakeDetector(),
+            metrics=Metrics(),
+            inline=1 << 30,  # threads have no virtual time
+        )
+        world = World(services, engine)
+        await body(world)
+        await world.all_done()
+        await dispatcher.close()
+        assert services.sessions.active == 0
+        assert len(asyncio.all_tasks()) == 1
+
+    run(main())
+
+
+async def live(channel: MemoryChannel, audio: Audio, packet: int = 1600) -> None:
+    """Send as a microphone does."""
+    for start in range(0, audio.size, packet):
+        channel.say(s16(audio[start : start + packet]))
+        await asyncio.sleep(packet / 16_000)
+
+
+def committed(channel: MemoryChannel) -> list[str]:
+    """The transcript as a client keeps it; fails where committed words change."""
+    words: dict[int, str] = {}
+    for segment in channel.of("segment"):
+        for index, word in enumerate(segment["words"], segment["first_word"]):
+            assert words.setdefault(index, word["text"]) == word["text"]
+    return [words[index] for index in sorted(words)]
+
+
+def check_end(channel: MemoryChannel, samples: int | None = None) -> dict[str, Any]:
+    """Numbers without holes, and a receipt that covers every sample once."""
+    assert [m["seq"] for m in channel.sent] == list(range(1, len(channel.sent) + 1))
+    (end,) = channel.of("end")
+    receipt: dict[str, Any] = end["receipt"]
+    at = 0
+    for span in receipt["spans"]:
+        assert span["start"] == at
+        at = span["end"]
+    assert at == receipt["samples"]
+    assert samples is None or samples == at
+    assert receipt["text_samples"] + receipt["silence_samples"] + receipt["gap_samples"] == at
+    return receipt
+
+
+START = {"type": "start"}
+END = {"type": "end"}
