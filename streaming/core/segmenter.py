@@ -84,9 +84,8 @@ class Segmenter:
             return Cut(self.origin, end, Cause.PAUSE)
         return self._seam(ring)
 
-    def tick(self, ring: AudioRing, *, start: int, voice_end: int) -> Cut | None:
+    def tick(self, ring: AudioRing, now: int, *, start: int, voice_end: int) -> Cut | None:
         """What to decode while a segment that began at `start` is being spoken, if anything, now."""
-        now = ring.end
         if not self.fits(now):
             return self._seam(ring)
         if self.heard <= start:

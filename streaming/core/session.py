@@ -69,7 +69,7 @@ class SessionSettings:
     context_s: float = 60.0
     """How far back the text goes that is given as context."""
     segment_s: float = 15.0
-    """A segment nobody ends with a pause is closed near this length."""
+    """A segment without a pause is closed near this length, at a sentence's end; at twice it anyway."""
 
     def gate(self) -> GateSettings:
         return GateSettings(
@@ -111,6 +111,7 @@ class Session:
         self._s = settings
         self._context = context
         self._hotwords = hotwords
+        self._now = 0  # end of the newest frame that was looked at, samples
         self._ring = AudioRing()
         self._gate = SpeechGate(settings.gate())
         self._activity = Activity()
@@ -139,7 +140,7 @@ class Session:
     @property
     def received(self) -> int:
         """Samples received so far."""
-        return self._ring.end
+        return self._now
 
     @property
     def backlog(self) -> int:
@@ -147,7 +148,7 @@ class Session:
         if not self._segments:
             return 0
         heard = self._cut.start if self._cut is not None and self._cut.final else self._segmenter.heard
-        return self._ring.end - max(heard, self._segments[0].start)
+        return self._now - max(heard, self._segments[0].start)
 
     @property
     def language(self) -> str | None:
@@ -184,11 +185,13 @@ class Session:
             self._activity.append(voiced=self._gate.voice_end == self._gate.now)
             if edge is not None:
                 self._on_edge(edge)
-        self._plan()
+            # Planned frame by frame, so that the packets' sizes make no difference.
+            self._now = self._gate.now
+            self._plan()
 
     def receive_flush(self, id: str) -> None:
         """Make everything received final; `Flushed(id)` follows when it is."""
-        self._flushes.append((id, self._ring.end))
+        self._flushes.append((id, self._now))
         self._stop_speech()
         self._plan()
 
@@ -197,6 +200,7 @@ class Session:
         if self._ending:
             return
         self._ring.append(tail)
+        self._now = self._ring.end
         self._ending = True
         self._stop_speech()
         self._plan()
@@ -250,7 +254,7 @@ class Session:
         edge = self._gate.close()
         if edge is not None:
             # The odd rest after the last frame belongs to the speech it ends.
-            self._segments[-1].end = self._ring.end if self._ending else edge.at
+            self._segments[-1].end = self._now if self._ending else edge.at
 
     # -- decoding --------------------------------------------------------------------------------
 
@@ -267,7 +271,9 @@ class Session:
                 return
         if self._segments and self._task is None:
             segment = self._segments[0]
-            cut = self._segmenter.tick(self._ring, start=segment.start, voice_end=self._gate.voice_end)
+            cut = self._segmenter.tick(
+                self._ring, self._now, start=segment.start, voice_end=self._gate.voice_end
+            )
             if cut is not None:
                 self._send(cut)
         self._settle()
@@ -327,40 +333,33 @@ class Session:
 
     def _refreshed(self, cut: Cut, words: tuple[Word, ...]) -> None:
         """A tick's reply: commit what is safe, show the rest."""
-        next_reply = self._segmenter.refresh + self._ring.end - cut.end
-        due = self._ring.end - to_samples(self._s.max_delay_s) + next_reply
+        next_reply = self._segmenter.refresh + self._now - cut.end
+        due = self._now - to_samples(self._s.max_delay_s) + next_reply
         stable = self._stabilizer.observe(
             words,
             horizon=cut.end - to_samples(self._s.hold_s),
             deadline=min(due, cut.end - to_samples(self._s.least_hold_s)),
         )
         self._tail_heard = cut.end
-        segment = self._segments[0]
-        self._commit(segment, stable)
+        segment = self._commit_open(stable)
         self._show(segment, self._stabilizer.tail)
         self._segmenter.committed(self._ring, self._transcript.end)
-        self._split_long(segment)
 
-    def _split_long(self, segment: Segment) -> None:
-        """Close a segment nobody ends with a pause, at a sentence or a quiet place between its words."""
-        least = segment.start + to_samples(self._s.segment_s)
-        words = segment.words
-        if self._transcript.end < least or segment.end is not None or len(words) < 2:
-            return
-        sentence = [i for i in range(1, len(words)) if words[i - 1].text[-1:] in SENTENCE_ENDS]
-        late = [i for i in sentence if words[i - 1].end >= segment.start + to_samples(self._s.segment_s / 2)]
-        if late:
-            at = late[-1]
-        elif self._transcript.end >= least + to_samples(self._s.segment_s / 2):
-            at = max(range(len(words) // 2, len(words)), key=lambda i: words[i].start - words[i - 1].end)
-        else:
-            return
-        rest = Segment(start=words[at].start, words=words[at:], first_word=segment.first_word + at)
-        rest.partial = segment.partial
-        segment.words, segment.partial, segment.end = words[:at], (), rest.start
-        self._segments.insert(1, rest)
-        self._close(segment)
-        self._show(rest, rest.partial)
+    def _commit_open(self, words: tuple[Word, ...]) -> Segment:
+        """Commit to the segment being spoken. One that nobody ends with a pause is closed near its wished
+        length, at the end of a sentence if there is one; words already shown in it stay in it."""
+        segment = self._segments[0]
+        length = to_samples(self._s.segment_s)
+        for i, word in enumerate(words):
+            sentence = word.text[-1:] in SENTENCE_ENDS
+            if word.end - segment.start >= (length if sentence else 2 * length) and segment.end is None:
+                self._commit(segment, words[: i + 1])
+                segment.end = word.end
+                self._segments.insert(1, Segment(start=word.end))
+                self._close(segment)
+                return self._commit_open(words[i + 1 :])
+        self._commit(segment, words)
+        return segment
 
     def _finish(self, cut: Cut, words: tuple[Word, ...], *, cause: str | None) -> None:
         """Everything up to `cut.end` is final: `words` are its last ones. With a `cause`, what they do
@@ -408,7 +407,7 @@ class Session:
             segment.id = self._shown
         if not segment.words:
             segment.first_word = self._transcript.count
-        self._events.append(segment.update(self._ring.end, self._language.language, final=final))
+        self._events.append(segment.update(self._now, self._language.language, final=final))
 
     def _close(self, segment: Segment, *, cause: str | None = None) -> None:
         """The first segment is over: account for its audio and send its final state."""
@@ -428,14 +427,14 @@ class Session:
 
     def _settle(self) -> None:
         """Answer flushes and the end once nothing before them is pending; forget old audio."""
-        pending = self._segments[0].start if self._segments else self._ring.end
+        pending = self._segments[0].start if self._segments else self._now
         while self._flushes and (self._flushes[0][1] <= pending):
             id, sample = self._flushes.popleft()
             self._events.append(Flushed(id, sample))
         if self._ending and not self._segments and not self._ended:
             self._ended = True
-            self._ledger.cover(self._ring.end, Cover.SILENCE)
-            self._events.append(Ended(Receipt(self._ring.end, self._transcript.count, self._ledger.spans)))
+            self._ledger.cover(self._now, Cover.SILENCE)
+            self._events.append(Ended(Receipt(self._now, self._transcript.count, self._ledger.spans)))
         keep = self._segmenter.keep_from(pending, self._last_end, speaking=bool(self._segments))
         self._ring.evict(keep)
         self._activity.evict(keep)
