@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 
@@ -140,7 +140,9 @@ async def connect(
         raise ValueError(f"unknown subprotocol {protocol!r}")
     socket = await _open(stream_url(url), protocol, deadlines)
     try:
-        await socket.send(codec.encode_client(start or Start()))
+        # A server that refuses at once may have closed already; its reason is still there to be read.
+        with suppress(ConnectionClosed):
+            await socket.send(codec.encode_client(start or Start()))
         first = await _receive(socket, codec, deadlines.ready_s)
         match first:
             case Ready():
@@ -149,8 +151,6 @@ async def connect(
                 raise Refused(first.message, code=first.code, retryable=bool(first.retry_after_ms))
             case _:
                 raise Refused(f"{url} spoke before it was ready", code="protocol", retryable=False)
-    except ConnectionClosed as error:
-        raise _closed(error) from error
     finally:
         await socket.close()
 

@@ -71,16 +71,25 @@ def duration_s(path: Path) -> float | None:
 
 
 def packets(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """Cut `pieces` anew into packets of `size` bytes; the last may be shorter."""
+    """Cut `pieces` anew into packets of `size` bytes; the last may be shorter.
+
+    An `AudioError` of the source passes through after everything that came before it.
+    """
     pending = bytearray()
-    for piece in pieces:
-        pending += piece
-        whole = len(pending) - len(pending) % size
-        for at in range(0, whole, size):
-            yield bytes(pending[at : at + size])
-        del pending[:whole]
+    broken: AudioError | None = None
+    try:
+        for piece in pieces:
+            pending += piece
+            whole = len(pending) - len(pending) % size
+            for at in range(0, whole, size):
+                yield bytes(pending[at : at + size])
+            del pending[:whole]
+    except AudioError as error:
+        broken = error
     if pending:
         yield bytes(pending)
+    if broken is not None:
+        raise broken
 
 
 def _headerless(path: Path, warn: Warn) -> Iterator[bytes]:

@@ -1,0 +1,180 @@
+"""The client's side of the protocol, against scripted servers."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from http import HTTPStatus
+
+import pytest
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.http11 import Request, Response
+
+from clients.aio import (
+    ClientError,
+    Deadlines,
+    Disconnected,
+    Refused,
+    Stream,
+    Unreachable,
+    connect,
+    stream_url,
+)
+from streaming.wire.codec import JSON_PROTOCOL, MSGPACK_PROTOCOL
+from streaming.wire.messages import Ack, Audio, End, Ended, Error, Flush, Flushed, Start
+
+from .build import ready, receipt
+from .scripted import Peer, scripted
+
+pytestmark = pytest.mark.e2e
+
+HURRY = Deadlines(open_s=5, ready_s=0.05, send_s=0.2, message_s=0.05, close_s=1)
+
+
+@pytest.mark.parametrize("protocol", [JSON_PROTOCOL, MSGPACK_PROTOCOL])
+async def test_typed_messages_both_ways(protocol: str) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.hear()
+        await peer.say(ready(1))
+        await peer.hear_all()
+        await peer.say(Ack(2, 2), Flushed(3, "f", 2), Ended(4, receipt(2, 0)))
+
+    async with scripted(script) as server:
+        async with connect(server.url, Start(language="en"), protocol=protocol) as stream:
+            assert stream.ready == ready(1)
+            await stream.send(b"\1\2\3\4")
+            await stream.flush("f")
+            await stream.end()
+            heard = [message async for message in stream]
+        assert heard == [Ack(2, 2), Flushed(3, "f", 2), Ended(4, receipt(2, 0))]
+        assert server.peers[0].heard == [Start(language="en"), Audio(b"\1\2\3\4"), Flush("f"), End()]
+
+
+async def test_nothing_comes_after_the_last_message() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.hear()
+        await peer.say(ready(1), Error(2, "overloaded", "come back", retry_after_ms=500))
+
+    async with scripted(script) as server, connect(server.url) as stream:
+        assert [type(message) async for message in stream] == [Error]
+        assert [message async for message in stream] == []
+
+
+async def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(Unreachable) as caught:
+        async with connect(f"http://127.0.0.1:{port}"):
+            pass
+    assert caught.value.retryable
+
+
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1:9", "http://"])
+async def test_no_address_at_all(url: str) -> None:
+    with pytest.raises(ClientError) as caught:
+        async with connect(url):
+            pass
+    assert not caught.value.retryable
+
+
+@pytest.mark.parametrize(("retry_after_ms", "retryable"), [(500, True), (0, False)])
+async def test_an_error_instead_of_ready_is_a_refusal(retry_after_ms: int, retryable: bool) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.hear()
+        await peer.say(Error(1, "no_room", "the server is full", retry_after_ms=retry_after_ms))
+
+    async with scripted(script) as server:
+        with pytest.raises(Refused, match="full") as caught:
+            async with connect(server.url):
+                pass
+        assert caught.value.code == "no_room"
+        assert caught.value.retryable is retryable
+
+
+@pytest.mark.parametrize(("status", "retryable"), [(401, False), (503, True)])
+async def test_a_refusal_by_http(status: int, retryable: bool) -> None:
+    def refuse(connection: ServerConnection, request: Request) -> Response:
+        return connection.respond(HTTPStatus(status), "no\n")
+
+    async def never(connection: ServerConnection) -> None:
+        raise AssertionError
+
+    async with serve(never, "127.0.0.1", 0, process_request=refuse) as server:
+        host, port = next(iter(server.sockets)).getsockname()[:2]
+        with pytest.raises(Refused, match=str(status)) as caught:
+            async with connect(f"http://{host}:{port}"):
+                pass
+    assert caught.value.retryable is retryable
+
+
+@pytest.mark.parametrize(("close", "retryable"), [(1012, True), (1013, True), (4400, False), (1009, False)])
+async def test_a_connection_that_ends_early_tells_whether_to_come_back(close: int, retryable: bool) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.hear()
+        await peer.say(ready(1))
+        await peer.socket.close(close, "because")
+
+    async with scripted(script) as server, connect(server.url) as stream:
+        with pytest.raises(Disconnected, match=f"{close}: because") as caught:
+            await anext(stream)
+    assert caught.value.retryable is retryable
+
+
+async def test_a_silent_server_meets_a_deadline() -> None:
+    async def mute(peer: Peer) -> None:
+        await peer.socket.wait_closed()
+
+    async def mute_after_ready(peer: Peer) -> None:
+        await peer.say(ready(1))
+        await peer.socket.wait_closed()
+
+    async with scripted(mute) as server:
+        with pytest.raises(Disconnected, match="said nothing"):
+            async with connect(server.url, deadlines=HURRY):
+                pass
+    async with scripted(mute_after_ready) as server, connect(server.url, deadlines=HURRY) as stream:
+        with pytest.raises(Disconnected, match="said nothing"):
+            await anext(stream)
+
+
+async def test_a_server_that_stops_reading_meets_a_deadline() -> None:
+    seen = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.hear()
+        await peer.say(ready(1))
+        peer.socket.transport.pause_reading()
+        await seen.wait()
+        peer.socket.transport.abort()
+
+    async def send_without_end(stream: Stream) -> None:
+        while True:
+            await stream.send(bytes(1 << 20))
+
+    async with scripted(script) as server, connect(server.url, deadlines=HURRY) as stream:
+        with pytest.raises(Disconnected, match="read nothing"):
+            await send_without_end(stream)
+        seen.set()
+
+
+async def test_garbage_from_the_server_is_its_fault() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.say(ready(1))
+        await peer.socket.send('{"type": "hello"}')
+
+    async with scripted(script) as server, connect(server.url) as stream:
+        with pytest.raises(Disconnected, match="broke the protocol"):
+            await anext(stream)
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("http://h:1", "ws://h:1/v1/stream"),
+        ("https://h/", "wss://h/v1/stream"),
+        ("h:1", "ws://h:1/v1/stream"),
+        ("ws://h:1/other?x=1", "ws://h:1/other?x=1"),
+    ],
+)
+def test_a_base_url_is_enough(given: str, wanted: str) -> None:
+    assert stream_url(given) == wanted
