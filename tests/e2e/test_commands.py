@@ -1,0 +1,230 @@
+"""The client's commands as a user runs them, against a real server process with the scripted engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import wave
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from clients import bench, demo, replay
+from clients.aio import connect
+from clients.captions import Captions
+from clients.launch import LaunchError, serving
+from streaming.wire.messages import ServerMessage
+from tests.support.sound import expected, s16, speech
+
+pytestmark = pytest.mark.e2e
+
+SLOTS = "-xxx--xx-xxxx---xx-"
+
+
+def wav(path: Path, slots: str = SLOTS) -> Path:
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        file.writeframes(s16(speech(slots)))
+    return path
+
+
+def run(*arguments: str | Path) -> int:
+    return replay.main([*map(str, arguments), "--model-less", "--speed", "max"])
+
+
+def test_a_file_gives_its_words_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(wav(tmp_path / "a.wav")) == replay.EXIT_OK
+    said = capsys.readouterr()
+    assert said.out.split() == expected(SLOTS)
+    assert "receipt for 9.50 s" in said.err
+    assert "gaps 0.00 s" in said.err
+
+
+def test_several_files_are_several_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = wav(tmp_path / "one.wav"), wav(tmp_path / "two.wav", "xx--xx-")
+    (tmp_path / "more").mkdir()
+    twin = wav(tmp_path / "more" / "one.wav", "---x--")
+    assert run(one, two, twin) == replay.EXIT_OK
+    blocks = capsys.readouterr().out.split("== ")[1:]
+    texts = {block.splitlines()[0]: " ".join(block.splitlines()[1:]).split() for block in blocks}
+    assert texts == {
+        "1-one.wav": expected(SLOTS),
+        "two.wav": expected("xx--xx-"),
+        "3-one.wav": expected("---x--"),
+    }
+
+
+def test_events_replay_to_the_same_captions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = tmp_path / "events.jsonl"
+    assert run(wav(tmp_path / "a.wav"), "--events", events, "--format", "json") == replay.EXIT_OK
+    captions = Captions()
+    rows = [json.loads(line) for line in events.read_text(encoding="utf-8").splitlines()]
+    for row in rows:
+        captions.receive(msgspec.convert(row["message"], ServerMessage))
+    body = json.loads(capsys.readouterr().out)
+    assert captions.committed.split() == body["text"].split() == expected(SLOTS)
+    assert captions.faults == body["faults"] == []
+    assert [row["at_s"] for row in rows] == sorted(row["at_s"] for row in rows)
+    assert body["receipt"]["gap_samples"] == 0
+
+
+def test_subtitles_of_several_files_need_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [wav(tmp_path / "a.wav"), wav(tmp_path / "b.wav", "xx")]
+    with pytest.raises(SystemExit):
+        run(*files, "--format", "srt")
+    assert "--out DIR" in capsys.readouterr().err
+    assert run(*files, "--format", "vtt", "--out", tmp_path / "out") == replay.EXIT_OK
+    assert (tmp_path / "out" / "a.wav.vtt").read_text(encoding="utf-8").startswith("WEBVTT\n\n00:00:0")
+    assert (tmp_path / "out" / "b.wav.vtt").exists()
+    assert capsys.readouterr().out == ""
+
+
+def test_an_unreadable_file_does_not_stop_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.mp3"
+    bad.write_bytes(b"this is no music")
+    assert run(bad, wav(tmp_path / "a.wav")) == replay.EXIT_FILE
+    said = capsys.readouterr()
+    assert said.out.split() == expected(SLOTS)
+    assert "bad.mp3: no format we can read" in said.err
+    assert replay.main([str(bad)]) == replay.EXIT_FILE
+
+
+def test_no_server_is_said_with_the_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status = replay.main([str(wav(tmp_path / "a.wav", "x")), "--url", "http://127.0.0.1:9"])
+    assert status == replay.EXIT_NO_SERVER
+    assert "seamscribe serve" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--language", "english"], ["--speed", "0"], ["--max-delay", "99"], ["--packet-ms", "0"]]
+)
+def test_wrong_arguments_are_refused_before_anything_starts(tmp_path: Path, wrong: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        replay.main([str(wav(tmp_path / "a.wav", "x")), *wrong])
+    assert caught.value.code == 2
+
+
+async def test_the_child_is_ready_and_stopped_with_the_block() -> None:
+    async with serving(["--engine", "fake"]) as server, connect(server.url) as stream:
+        await stream.end()
+        captions = Captions()
+        async for message in stream:
+            captions.receive(message)
+        assert captions.receipt is not None
+    with pytest.raises(ProcessLookupError):
+        os.kill(server.pid, 0)
+
+
+async def test_a_server_that_cannot_start_says_why() -> None:
+    with pytest.raises(LaunchError, match=r"status 2[\s\S]*--engine"):
+        async with serving(["--engine", "none-such"]):
+            pass
+
+
+def manifest(folder: Path) -> Path:
+    """Two clips whose reference is what the scripted engine must hear."""
+    rows = ["path\tduration_s\tlang\tspeakers\tref_quality\tref_text\tref_path"]
+    for name, slots in (("a", "-xxx--xx-"), ("b", "xx----xxx")):
+        path = wav(folder / f"{name}.wav", slots)
+        rows.append(f"{path.name}\t4.5\ten\t{name}\tA\t{' '.join(expected(slots))}\t")
+    (folder / "MANIFEST.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return folder
+
+
+FAKE = ["--serve=--engine", "--serve=fake", "--no-offline"]
+
+
+def test_bench_live_measures_and_keeps_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = tmp_path / "run.json"
+    options = ["--audio", str(manifest(tmp_path)), "--select", ".wav", "--streams", "2", "--json", str(kept)]
+    assert bench.main(["live", *options, *FAKE]) == 0
+    found = json.loads(kept.read_text(encoding="utf-8"))
+    total = found["total"]
+    assert total["wer_live"] == 0
+    assert total["revised"] == total["failures"] == 0
+    assert total["coverage"] == 1
+    assert (
+        total["commit"]["count"] == total["words"] == len(expected("-xxx--xx-")) + len(expected("xx----xxx"))
+    )
+    assert total["cpu_s_per_audio_s"] > 0
+    assert total["rss_max_mib"] >= total["rss_start_mib"] > 0
+    assert {"commit", "versions", "machine"} <= set(found["environment"])
+    assert found["settings"]["engine"] == "fake"
+    assert "WER live" in capsys.readouterr().out
+
+
+def test_bench_growth_cuts_buckets_and_silence_stays_silent(tmp_path: Path) -> None:
+    kept = tmp_path / "growth.json"
+    options = ["--audio", str(manifest(tmp_path)), "--select", ".wav", "--json", str(kept)]
+    minutes = ["--minutes", "1", "--silent-minutes", "1", "--bucket-minutes", "0.25"]
+    assert bench.main(["growth", *options, *minutes, *FAKE]) == 0
+    spoken, silent = json.loads(kept.read_text(encoding="utf-8"))["runs"]
+    assert [bucket["until_s"] for bucket in spoken["buckets"]] == [15, 30, 45, 60]
+    assert spoken["words"] > 50
+    assert silent["words"] == 0
+    assert spoken["faults"] == silent["faults"] == []
+
+
+def test_bench_formats_ends_every_file_in_text_or_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = manifest(tmp_path)
+    (folder / "odd").mkdir()
+    wav(folder / "odd" / "good.wav", "xx")
+    (folder / "odd" / "bad.wav").write_bytes(b"RIFF")
+    assert bench.main(["formats", "--audio", str(folder), "--folder", "odd", *FAKE]) == 0
+    out = capsys.readouterr().out
+    assert "good.wav" in out
+    assert "error" in out
+
+
+def test_bench_languages_scores_and_checks_the_script(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--audio", str(manifest(tmp_path)), "--select", "a.wav", "--speed", "max", *FAKE]
+    assert bench.main(["languages", *options]) == 0
+    assert "0.0 WER" in capsys.readouterr().out
+
+
+def test_bench_without_audio_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["live", "--audio", str(tmp_path), *FAKE]) == 2
+    assert "MANIFEST.tsv" in capsys.readouterr().err
+
+
+def test_the_demos_speech_is_found_without_importing_its_package() -> None:
+    path = demo.speech()
+    if path is None:
+        pytest.skip("the demo extra is not installed")
+    assert path.name == "two_cities.wav"
+    assert demo.SPEECH[0] not in sys.modules
+
+
+def test_the_demo_refuses_a_file_without_audio(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.wav").write_bytes(b"")
+    assert demo.main([str(tmp_path / "x.wav")]) == replay.EXIT_FILE
+    assert "empty" in capsys.readouterr().err
+
+
+@pytest.mark.real
+def test_the_demo_transcribes_real_speech(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = demo.speech()
+    if source is None:
+        pytest.skip("the demo extra is not installed")
+    from clients.audio import RATE, load
+
+    # The reading's first sentences: at speed 1 every second of speech is a second of test.
+    samples: np.ndarray = load(source, lambda _: None)[: 8 * RATE]
+    path = tmp_path / "first.pcm"
+    path.write_bytes(samples.tobytes())
+    assert demo.main([str(path), "--model", "tiny.en"]) == replay.EXIT_OK
+    said = capsys.readouterr()
+    assert "best of times" in said.out
+    assert "Measured delays" in said.err
+    assert "gaps 0.00 s" in said.err
