@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.contract import (
+    SAMPLE_RATE,
     Capabilities,
     EngineError,
     Finish,
@@ -83,7 +84,9 @@ def _open_engine(settings: EngineSettings) -> tuple[Recognizer, SpeechDetector]:
     return recognizer, detector
 
 
-def _observer(metrics: Metrics) -> Callable[[Served], None]:
+def observer(metrics: Metrics) -> Callable[[Served], None]:
+    """Counts how every decode went."""
+
     def observe(served: Served) -> None:
         finish = served.cause if served.hypothesis is None else served.hypothesis.finish.value
         metrics.decodes.add(priority=served.task.priority.name.lower(), finish=finish or "none")
@@ -91,7 +94,7 @@ def _observer(metrics: Metrics) -> Callable[[Served], None]:
         metrics.engine_time.observe(served.engine_s)
         metrics.engine_total.add(served.engine_s)
         if served.hypothesis is not None:
-            metrics.decoded_audio.add((served.task.end - served.task.start) / 16_000)
+            metrics.decoded_audio.add((served.task.end - served.task.start) / SAMPLE_RATE)
             if served.hypothesis.finish is Finish.LOOP:
                 metrics.loops.add()
 
@@ -108,7 +111,7 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
     dispatcher = Dispatcher(
         recognizer,
         DispatchSettings(engine.queue, engine.final_deadline_s, engine.partial_deadline_s),
-        _observer(metrics),
+        observer(metrics),
     )
     try:
         yield Services(

@@ -18,6 +18,7 @@ from engine.contract import EngineError
 
 from .app import ENGINES, running
 from .errors import SettingsError
+from .live import Services
 from .server import build
 from .settings import Settings, load
 from .transport import NoTraceback, Protocol
@@ -67,24 +68,7 @@ async def serve(settings: Settings) -> int:
     stop = asyncio.Event()
     with _signals(stop), _listen(settings.server.host, settings.server.port) as listener:
         async with running(settings) as services:
-            server = _Server(
-                uvicorn.Config(
-                    build(services),
-                    lifespan="off",
-                    ws=Protocol,
-                    # A little above our own limit, so that most large packets get a message that names
-                    # the remedy; the rest is refused by the frame's header with 1009, unread.
-                    ws_max_size=2 * settings.limits.max_packet_bytes,
-                    ws_per_message_deflate=False,
-                    ws_ping_interval=20.0,
-                    # While a socket is not read (back-pressure) pongs are not seen either; a dead client
-                    # is found by our own idle and writing deadlines.
-                    ws_ping_timeout=None,
-                    timeout_graceful_shutdown=2,
-                    access_log=False,  # it would hold query strings, and later keys
-                    log_config=None,
-                )
-            )
+            server = server_for(services)
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             stopping = asyncio.create_task(stop.wait())
             listening = asyncio.create_task(server.listening.wait())
@@ -100,7 +84,29 @@ async def serve(settings: Settings) -> int:
             return 0 if clean else 1
 
 
-class _Server(uvicorn.Server):
+def server_for(services: Services) -> Server:
+    """A uvicorn server over running services; give it a listening socket."""
+    return Server(
+        uvicorn.Config(
+            build(services),
+            lifespan="off",
+            ws=Protocol,
+            # A little above our own limit, so that most large packets get a message that names the remedy;
+            # the rest is refused by the frame's header with 1009, unread.
+            ws_max_size=2 * services.limits.max_packet_bytes,
+            ws_per_message_deflate=False,
+            ws_ping_interval=20.0,
+            # While a socket is not read (back-pressure) pongs are not seen either; a dead client is found
+            # by our own idle and writing deadlines.
+            ws_ping_timeout=None,
+            timeout_graceful_shutdown=2,
+            access_log=False,  # it would hold query strings, and later keys
+            log_config=None,
+        )
+    )
+
+
+class Server(uvicorn.Server):
     """Leaves the signals to us, for sessions are drained first, and says when it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -147,11 +153,9 @@ def _listen(host: str, port: int) -> Iterator[socket.socket]:
 
 def _announce(listener: socket.socket, engine: str) -> None:
     host, port = listener.getsockname()[:2]
-    address = f"[{host}]" if ":" in host else host
-    print(  # noqa: T201 - other programs wait for this line on stdout
-        f"seamscribe: listening on http://{address}:{port} (ws://{address}:{port}/v1/stream, engine {engine})",
-        flush=True,
-    )
+    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    # Other programs wait for this line on stdout.
+    print(f"seamscribe: listening on http://{place} (ws://{place}/v1/stream, engine {engine})", flush=True)  # noqa: T201
 
 
 def _complain(message: str, status: int) -> int:

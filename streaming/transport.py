@@ -18,6 +18,9 @@ from .connection import ChannelClosed
 
 EXTENSION = "seamscribe.abort"
 
+QUIET_S = 0.5
+"""A refused client that sends nothing for so long has read why, or never will."""
+
 
 class Protocol(WebSocketsSansIOProtocol):
     """Adds an abort to the scope, and a close that a client can read while it is still sending."""
@@ -30,7 +33,10 @@ class Protocol(WebSocketsSansIOProtocol):
     def data_received(self, data: bytes) -> None:
         if self.conn.parser_exc is None:
             super().data_received(data)
-        # After a refusal what still comes is read and dropped, until the client closes or the timer does.
+        elif self.close_timer is not None:
+            # After a refusal what still comes is read and dropped, until the client falls silent.
+            self.close_timer.cancel()
+            self.close_timer = self.loop.call_later(QUIET_S, self.transport.close)
 
     def handle_parser_exception(self) -> None:
         refusal = self.conn.close_sent
@@ -44,7 +50,8 @@ class Protocol(WebSocketsSansIOProtocol):
         if self.read_paused:
             self.read_paused = False
             self.transport.resume_reading()
-        self.close_timer = self.loop.call_later(self.close_timeout, self.transport.close)
+        self.close_timer = self.loop.call_later(QUIET_S, self.transport.close)
+        self.loop.call_later(self.close_timeout, self.transport.close)
 
 
 class SocketChannel:

@@ -1,0 +1,86 @@
+"""Values and their Prometheus text; delays from events."""
+
+from __future__ import annotations
+
+import re
+
+from engine.contract import Word
+from streaming.core.events import Cover, Covered, Ended, GapDeclared, Receipt, SegmentUpdated
+from streaming.delays import DelayMeter
+from streaming.metrics import Counter, Histogram, Metrics
+
+LINE = re.compile(
+    r'^[a-z_]+(\{[a-z_]+="(\\.|[^"\\])*"(,[a-z_]+="(\\.|[^"\\])*")*\})? (\d+(\.\d+)?(e-?\d+)?)$'
+)
+
+
+def test_the_exposition_is_well_formed() -> None:
+    metrics = Metrics()
+    metrics.gaps.add(cause='a "quoted"\\ cause\n')
+    metrics.commit_delay.observe(0.25)
+    names = set()
+    for line in metrics.exposition().splitlines():
+        if line.startswith("# TYPE "):
+            names.add(line.split()[2])
+        elif not line.startswith("#"):
+            assert LINE.match(line), line
+            assert any(line.startswith(name) for name in names)
+    assert {"seamscribe_first_partial_seconds", "seamscribe_commit_delay_seconds"} <= names
+    assert {
+        "seamscribe_final_delay_seconds",
+        "seamscribe_engine_seconds",
+        "seamscribe_queue_seconds",
+    } <= names
+
+
+def test_histogram_buckets_are_cumulative() -> None:
+    histogram = Histogram((0.1, 1.0))
+    for value in (0.05, 0.1, 0.5, 5.0):
+        histogram.observe(value)
+    assert list(histogram.lines("x")) == [
+        'x_bucket{le="0.1"} 2',
+        'x_bucket{le="1"} 3',
+        'x_bucket{le="+Inf"} 4',
+        "x_sum 5.65",
+        "x_count 4",
+    ]
+
+
+def test_counters_by_label() -> None:
+    counter = Counter()
+    counter.add(cause="a")
+    counter.add(2, cause="b")
+    assert (counter.value(cause="a"), counter.value(cause="b"), counter.value(cause="c")) == (1, 2, 0)
+
+
+def segment(revision: int, words: int, *, final: bool = False) -> SegmentUpdated:
+    said = tuple(Word(f"w{i}", i * 8000, i * 8000 + 8000) for i in range(words))
+    return SegmentUpdated(1, revision, 0, 0, max(1, words) * 8000, said, (), final)
+
+
+def test_delays_count_from_arrival() -> None:
+    metrics = Metrics()
+    meter = DelayMeter(metrics)
+    for step in range(1, 21):  # two seconds, 0.1 s at a time, on a clock that started at 100
+        meter.received(step * 1600, 100 + step / 10)
+    meter.observe(segment(1, 0), 100.6)
+    meter.observe(segment(2, 2), 102.0)
+    meter.observe(segment(3, 3, final=True), 102.5)
+    assert metrics.first_partial.count == 1
+    assert abs(metrics.first_partial.sum - 0.5) < 1e-6
+    # Words end at 0.5, 1.0 and 1.5 s.
+    assert metrics.commit_delay.count == 3
+    assert abs(metrics.commit_delay.sum - (1.5 + 1.0 + 1.0)) < 1e-6
+    assert abs(metrics.final_delay.sum - 1.0) < 1e-6
+    assert metrics.words.value() == 3
+
+
+def test_gaps_and_coverage_are_counted() -> None:
+    metrics = Metrics()
+    meter = DelayMeter(metrics)
+    meter.observe(GapDeclared(0, 16_000, "loop"), 0.0)
+    spans = (Covered(0, 16_000, Cover.GAP, "loop"), Covered(16_000, 48_000, Cover.TEXT))
+    meter.observe(Ended(Receipt(48_000, 9, spans)), 1.0)
+    assert metrics.gap_audio.value(cause="loop") == 1.0
+    assert metrics.audio.value() == 3.0
+    assert metrics.covered.value(cover="text") == 2.0

@@ -1,0 +1,83 @@
+"""Settings are read once, in layers, and a typo is refused with its path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streaming.errors import SettingsError
+from streaming.settings import Settings, load
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "settings.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_nothing_said_means_defaults() -> None:
+    assert load(None, {}) == Settings()
+
+
+def test_later_layers_win(tmp_path: Path) -> None:
+    file = written(tmp_path, "[server]\nport = 1\nhost = 'a'\n[session]\npause_s = 1\n")
+    environment = {"SEAMSCRIBE_SERVER__PORT": "2", "SEAMSCRIBE_ENGINE__KIND": "fake", "SEAMSCRIBE_KEY": "x"}
+    settings = load(file, environment, {"server.port": 3, "engine.model": None})
+    assert (settings.server.host, settings.server.port) == ("a", 3)
+    assert (settings.session.pause_s, settings.engine.kind, settings.engine.model) == (1.0, "fake", "")
+    assert load(file, environment).server.port == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("[server]\nprot = 1", "server.prot"),
+        ("[sever]\nport = 1", "sever"),
+        ("[session]\nmax_delay = 1", "session.max_delay"),
+        ("[limits]\nmax_sessions = 0", "limits.max_sessions"),
+        ("[server]\nport = 'x'", "server.port"),
+        ("[server]\nport = '8000'", "server.port"),
+        ("[session]\npause_s = -1", "session.pause_s"),
+        ("[session]\npause_s = 0.2\npad_s = 0.2", "session.pad_s"),
+        ("[engine]\nmax_window_s = 0", "engine.max_window_s"),
+        ("[limits]\nmax_backlog_s = nan", "limits.max_backlog_s"),
+        ("session = 3", "session"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_its_path(tmp_path: Path, text: str, path: str) -> None:
+    file = written(tmp_path, text)
+    with pytest.raises(SettingsError) as caught:
+        load(file, {})
+    assert str(caught.value).startswith(f"{path} in {file}")
+
+
+def test_unknown_keys_name_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"known here: .*max_delay_s"):
+        load(written(tmp_path, "[session]\nmax_delay = 1"), {})
+    with pytest.raises(SettingsError, match=r"server\.prt in the environment: unknown .*port"):
+        load(None, {"SEAMSCRIBE_SERVER__PRT": "1"})
+    with pytest.raises(SettingsError, match=r"server\.port on the command line"):
+        load(None, {}, {"server.port": 99_999})
+
+
+def test_bad_files_are_told(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be read"):
+        load(tmp_path / "none.toml", {})
+    with pytest.raises(SettingsError, match="is not TOML"):
+        load(written(tmp_path, "[server"), {})
+
+
+def test_three_numbers_stay_apart(tmp_path: Path) -> None:
+    text = "[engine]\nmax_window_s = 29\n[session]\nwindow_s = 20\n[limits]\nmax_session_s = 100\n"
+    settings = load(written(tmp_path, text), {})
+    assert settings.engine.max_window_s == 29
+    assert settings.session.window_s == 20
+    assert settings.limits.max_session_s == 100
+
+
+@pytest.mark.parametrize("name", ["dev.toml", "production.toml"])
+def test_shipped_files_load(name: str) -> None:
+    assert load(CONFIGS / name, {}) != Settings()

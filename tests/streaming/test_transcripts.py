@@ -1,0 +1,117 @@
+"""Core events as clients see them, and the record kept for HTTP."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.contract import Word, join
+from streaming.core.events import Cover, Covered, Ended, Flushed, GapDeclared, Receipt, SegmentUpdated
+from streaming.transcripts import Record, present
+from streaming.wire import messages as wire
+
+units = st.builds(
+    Word,
+    text=st.text("abcäß世界.", min_size=1, max_size=8),
+    start=st.integers(0, 10**9),
+    end=st.integers(0, 10**9),
+    space=st.booleans(),
+    confidence=st.none() | st.floats(0, 1),
+)
+
+
+def update(
+    *words: Word, partial: tuple[Word, ...] = (), final: bool = False, number: int = 1
+) -> SegmentUpdated:
+    return SegmentUpdated(number, 2, 5, 16_000, 32_000, words, partial, final, "de")
+
+
+def test_a_segment_in_milliseconds() -> None:
+    sent = present(update(Word("Hallo", 16_000, 20_015, confidence=0.12345), Word("Welt", 20_800, 24_000)))
+    assert sent == wire.Segment(
+        seq=0,
+        id=1,
+        rev=2,
+        first_word=5,
+        start_ms=1000,
+        end_ms=2000,
+        speaker=None,
+        text="Hallo Welt",
+        words=(wire.Word("Hallo", 1000, 1250, 0.123), wire.Word("Welt", 1300, 1500)),
+        partial="",
+        final=False,
+        language="de",
+    )
+
+
+@given(st.lists(units, max_size=6), st.lists(units, max_size=4))
+def test_text_and_partial_read_on(words: list[Word], partial: list[Word]) -> None:
+    sent = present(update(*words, partial=tuple(partial)))
+    assert isinstance(sent, wire.Segment)
+    assert sent.text + sent.partial == join([*words, *partial])
+
+
+def test_other_events() -> None:
+    assert present(GapDeclared(160, 320, "loop")) == wire.Gap(0, 10, 20, "loop")
+    assert present(Flushed("x", 99)) == wire.Flushed(0, "x", 99)
+    spans = (Covered(0, 160, Cover.TEXT), Covered(160, 480, Cover.GAP, "loop"))
+    ended = present(Ended(Receipt(480, 3, spans)))
+    assert isinstance(ended, wire.Ended)
+    assert (ended.receipt.duration_ms, ended.receipt.gap_ms, ended.receipt.silence_samples) == (30, 20, 0)
+    assert ended.receipt.spans[1] == wire.Span(160, 480, "gap", "loop")
+
+
+@given(st.lists(units, max_size=10))
+def test_packing_a_closed_segment_loses_nothing(words: list[Word]) -> None:
+    sent = present(update(*words, final=True))
+    record = Record()
+    record.keep(sent)
+    assert record.segments() == [sent]
+
+
+def test_the_newest_state_of_every_segment() -> None:
+    record = Record()
+    first, second = Word("one", 16_000, 20_000), Word("two", 20_000, 24_000)
+    for event in (
+        update(first),
+        update(first, second, final=True),
+        update(first, partial=(second,), number=2),
+        GapDeclared(0, 160, "loop"),
+    ):
+        record.keep(present(event))
+    assert [s.text for s in record.segments()] == ["one two", "one"]
+    document = json.loads(record.export("json", "id"))
+    assert (document["session"], document["finished"], document["gaps"]) == ("id", False, [[0, 10, "loop"]])
+    record.keep(present(Ended(Receipt(0, 0, ()))))
+    assert json.loads(record.export("json", "id"))["receipt"]["samples"] == 0
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("txt", "one two\n"),
+        ("srt", "1\n00:00:01,000 --> 00:00:02,000\none two\n"),
+        ("vtt", "WEBVTT\n\n00:00:01.000 --> 00:00:02.000\none two\n"),
+    ],
+)
+def test_exports(format: str, text: str) -> None:
+    record = Record()
+    record.keep(present(update(Word("one", 16_000, 20_000), Word("two", 20_000, 32_000), final=True)))
+    assert record.export(format, "id") == text
+    with pytest.raises(KeyError):
+        record.export("doc", "id")
+
+
+def test_eight_hours_stay_small() -> None:
+    record = Record()
+    words = tuple(Word("seldom", i * 6400, i * 6400 + 5000, confidence=0.5) for i in range(25))
+    event = present(SegmentUpdated(1, 9, 0, 0, 160_000, words, (), True))
+    record.keep(event)
+    assert isinstance(event, wire.Segment)
+    size = sum(map(sys.getsizeof, record._closed))
+    # 8 h at 150 words a minute are 72,000 words.
+    assert size / len(words) * 72_000 < 2 << 20

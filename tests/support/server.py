@@ -1,0 +1,60 @@
+"""A real server on loopback with the scripted engine, inside the test's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from engine.dispatcher import Dispatcher, DispatchSettings
+from engine.fake import FakeDetector, FakeRecognizer, FakeScript
+from streaming.app import observer
+from streaming.core.session import SessionSettings
+from streaming.live import Services
+from streaming.metrics import Metrics
+from streaming.serve import server_for
+from streaming.sessions import Sessions
+from streaming.settings import LimitSettings, ServerSettings
+
+
+@dataclass(frozen=True)
+class Running:
+    address: str
+    """Host and port."""
+    services: Services
+
+    @property
+    def stream(self) -> str:
+        return f"ws://{self.address}/v1/stream"
+
+    def http(self, path: str) -> str:
+        return f"http://{self.address}{path}"
+
+
+@asynccontextmanager
+async def server(script: FakeScript | None = None, **limits: Any) -> AsyncIterator[Running]:
+    bounds = LimitSettings(**limits)
+    metrics = Metrics()
+    dispatcher = Dispatcher(FakeRecognizer(script), DispatchSettings(), observer(metrics))
+    services = Services(
+        session=SessionSettings(),
+        limits=bounds,
+        sessions=Sessions(ServerSettings(), bounds),
+        dispatcher=dispatcher,
+        detector=FakeDetector(),
+        metrics=metrics,
+    )
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        uvicorn = server_for(services)
+        serving = asyncio.create_task(uvicorn.serve(sockets=[listener]))
+        await uvicorn.listening.wait()
+        try:
+            yield Running(f"127.0.0.1:{listener.getsockname()[1]}", services)
+        finally:
+            await services.sessions.drain(5.0)
+            uvicorn.should_exit = True
+            await serving
+            await dispatcher.close()
