@@ -1,36 +1,65 @@
 """Everything that differs between the SGLang versions we run on (0.5.17 and 0.5.23), in one place.
 
-Imported only where sglang is installed. Anything else that uses SGLang takes its names from here.
+The functions of the first half import sglang when they are called: flags are planned without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
 
-import torch
-from sglang.srt.managers.schedule_batch import Modality, MultimodalDataItem, MultimodalProcessorOutput
+if TYPE_CHECKING:
+    import torch
+
+TESTED = ((0, 5, 17), (0, 5, 23))
+"""Oldest and newest version that this has run on."""
+
+_ADDED = {
+    "prefill_decode_interval": (0, 5, 18),
+    "prefill_decode_interval_min_bs": (0, 5, 18),
+}
+"""Flags that older versions do not know: they are dropped there, because each is only a refinement."""
 
 
-def audio_item(feature: torch.Tensor, item_hash: int, **extra: Any) -> MultimodalDataItem:
-    """One audio input. The hash is ours, so that SGLang does not hash the feature again.
+def installed() -> tuple[int, ...] | None:
+    """SGLang's version here; None where it is not installed."""
+    try:
+        text = metadata.version("sglang")
+    except metadata.PackageNotFoundError:
+        return None
+    return tuple(int(part) for part in text.split(".")[:3] if part.isdigit())
+
+
+def adapt_flags(flags: Mapping[str, Any], version: tuple[int, ...] | None) -> dict[str, Any]:
+    """`flags` (names of `ServerArgs`) without those that `version` does not know."""
+    if version is None:
+        return dict(flags)
+    return {name: value for name, value in flags.items() if version >= _ADDED.get(name, (0,))}
+
+
+def audio_item(feature: torch.Tensor, item_hash: int, **extra: Any) -> Any:
+    """One audio input of a request. The hash is ours, so that SGLang does not hash the feature again.
 
     `extra` travels with the item (offsets, masks, frame counts). 0.5.23 keeps items as structs and masks
     the hash to 64 bits, 0.5.17 as plain objects; both take these keywords.
     """
+    from sglang.srt.managers.schedule_batch import Modality, MultimodalDataItem
+
     offsets = extra.pop("offsets", None)
     item = MultimodalDataItem(
         modality=Modality.AUDIO, feature=feature, hash=item_hash & (2**64 - 1), offsets=offsets
     )
     for name, value in extra.items():
-        setattr(item, name, value)
+        # Both versions route unknown names into the item's own dictionary, by item access only in the old.
+        item.set(name, value)
     return item
 
 
-def processor_output(
-    input_ids: Sequence[int], items: list[MultimodalDataItem], **extra: Any
-) -> MultimodalProcessorOutput:
+def processor_output(input_ids: Sequence[int], items: list[Any], **extra: Any) -> Any:
     """What a processor hands on; `extra` are the token ids and positions that some models need."""
+    from sglang.srt.managers.schedule_batch import MultimodalProcessorOutput
+
     return MultimodalProcessorOutput(input_ids=list(input_ids), mm_items=items, **extra)
 
 

@@ -1,0 +1,63 @@
+"""From a model's folder to its serving policy: the one place that reads which family it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from engine.kv import bytes_per_token
+from engine.tokens import FileTokens
+
+from .serving import ServingPolicy
+
+MULTILINGUAL_VOCABULARY = 51_865
+"""Smallest vocabulary of the Whisper models that know languages."""
+
+_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+def open_serving(folder: Path) -> ServingPolicy:
+    """The policy for a Hugging Face folder; raises `ValueError` for one that no policy knows."""
+    config = _read(folder / "config.json")
+    family = str(config.get("model_type", ""))
+    try:
+        opener = _OPENERS[family]
+    except KeyError:
+        known = ", ".join(sorted(_OPENERS))
+        raise ValueError(
+            f"{folder.name}: no policy for models of type {family!r}; there are: {known}"
+        ) from None
+    return opener(folder, config)
+
+
+def _whisper(folder: Path, config: dict[str, Any]) -> ServingPolicy:
+    from .whisper import WhisperPolicy
+    from .whisper_serving import WhisperServing
+
+    tokens = FileTokens.open(folder / "tokenizer.json")
+    multilingual = int(config["vocab_size"]) >= MULTILINGUAL_VOCABULARY
+    # SGLang numbers its attention layers through encoder, decoder and cross-attention, and gives each a
+    # place in the cache, the encoder's included although nothing is ever read from there.
+    layers = int(config["encoder_layers"]) + 2 * int(config["decoder_layers"])
+    heads = int(config["decoder_attention_heads"])
+    each = bytes_per_token(layers, heads, int(config["d_model"]) // heads, width=_width(config))
+    return WhisperServing(WhisperPolicy(tokens, multilingual=multilingual), kv_bytes_per_token=each)
+
+
+def _width(config: dict[str, Any]) -> int:
+    return _BYTES.get(str(config.get("torch_dtype") or config.get("dtype")), 2)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is no model configuration")
+    return found
+
+
+_OPENERS: dict[str, Callable[[Path, dict[str, Any]], ServingPolicy]] = {"whisper": _whisper}

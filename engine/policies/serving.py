@@ -1,0 +1,91 @@
+"""What a model policy must tell a serving mechanism: how to ask, how to read, what it can take.
+
+PURE. The mechanism (`engine/sglang`) holds one policy and knows no model; a policy knows no transport.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from engine.contract import Hypothesis, RecognitionTask
+from engine.guards import GuardLimits
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """Numbers of one model. Three limits never share one: `native_s` is what the *model* takes in a
+    request; what the scheduler wants per chunk and what an endpoint lets a user send are settings."""
+
+    native_s: float
+    """Longest audio of one request, seconds."""
+    audio_tokens_per_s: float
+    """Positions that a second of audio takes in the KV cache."""
+    context_tokens: int
+    """Prompt and output together, audio included where it shares the positions."""
+    kv_bytes_per_token: int | None
+    """Bytes of KV cache a position takes; None where it depends on the size of the family's member."""
+    chunked_prefill: bool
+    """Whether a prompt may be cut into pieces by the scheduler."""
+    prefix_cache: bool
+    """Whether a prompt's beginning is found again in the KV cache."""
+    word_times: bool = False
+    forced_prefix: bool = True
+    context_text: bool = True
+    speaker_tags: bool = False
+    languages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request, apart from its audio: a prompt as token ids or as text, and how to sample.
+
+    `custom` goes to our plugin inside SGLang. `detects` says that the reply begins with the language.
+    """
+
+    max_new_tokens: int
+    guard: GuardLimits
+    input_ids: tuple[int, ...] | None = None
+    text: str | None = None
+    temperature: float = 0.0
+    repetition_penalty: float = 1.0
+    custom: Mapping[str, Any] = field(default_factory=dict)
+    language: str | None = None
+    detects: bool = False
+    logprobs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back. `text` may end in a cut character; `full`: the budget ran out."""
+
+    ids: tuple[int, ...]
+    text: str
+    full: bool = False
+    looped: bool = False
+    """A guard stopped it."""
+    logprobs: tuple[float, ...] = ()
+
+
+class ServingPolicy(Protocol):
+    """One model's knowledge, immutable and shared between tasks."""
+
+    @property
+    def facts(self) -> ModelFacts: ...
+
+    def ask(self, task: RecognitionTask, language: str | None) -> Ask:
+        """The request for `task`; raises `ValueError` for what the model cannot be asked."""
+        ...
+
+    def detection(self, task: RecognitionTask) -> Ask | None:
+        """A short request that only finds the language, where `task` needs one first; else None."""
+        ...
+
+    def heard(self, reply: Reply) -> tuple[str | None, float]:
+        """The language that a `detection` reply names, and its probability (0 where not known)."""
+        ...
+
+    def read(self, task: RecognitionTask, ask: Ask, reply: Reply) -> Hypothesis:
+        """Words after the task's prefix; never raises for anything a model may write."""
+        ...

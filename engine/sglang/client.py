@@ -1,0 +1,200 @@
+"""`SglangRecognizer`: tasks to SGLang and back, over any transport, for any model policy.
+
+One request a task: the policy writes it, a guard watches its tokens and aborts it by id when it loops, the
+policy reads what came back. How a request ended is always looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+from collections import Counter, OrderedDict
+from contextlib import aclosing
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.contract import SAMPLE_RATE, Capabilities, EngineError, Hypothesis, Priority, RecognitionTask
+from engine.guards import Alarm, TokenGuard
+from engine.policies.serving import Ask, Reply, ServingPolicy
+
+from .payload import to_pcm16
+from .transport import Part, Request, Transport
+
+PRIORITIES = {Priority.FINAL: 30, Priority.FIRST: 20, Priority.REFRESH: 10, Priority.BATCH: 0}
+"""Ours, smaller first, as SGLang's, larger first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """How one engine is used. Seconds; `concurrency` is the number of requests it usefully holds at once."""
+
+    model: str
+    concurrency: int = 64
+    deadline_s: float = 30.0
+    priorities: bool = True
+    """Send priorities; the engine must have been started with priority scheduling."""
+    stream_from: int = 48
+    """Output budget in tokens from which the output is watched while it grows; shorter ones end soon."""
+    stream_interval: int = 8
+    """Tokens between two looks."""
+    sessions: int = 4096
+    """Sessions whose language is remembered."""
+
+
+class SglangRecognizer:
+    """A `Recognizer`; belongs to one event loop. `counters` counts what happened, by stable words."""
+
+    def __init__(self, transport: Transport, policy: ServingPolicy, settings: ClientSettings) -> None:
+        self._transport = transport
+        self._policy = policy
+        self._settings = settings
+        self._languages: OrderedDict[str, str] = OrderedDict()
+        # Every id has the same length, so that none is the beginning of another: SGLang aborts by prefix.
+        self._family = secrets.token_hex(4)
+        self._serial = itertools.count()
+        self._closed = False
+        self.counters: Counter[str] = Counter()
+        facts = policy.facts
+        self._capabilities = Capabilities(
+            engine="sglang",
+            model=settings.model,
+            max_window_s=facts.native_s,
+            languages=facts.languages,
+            word_times=facts.word_times,
+            forced_prefix=facts.forced_prefix,
+            context_text=facts.context_text,
+            speaker_tags=facts.speaker_tags,
+            concurrency=settings.concurrency,
+        )
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    async def recognize(self, task: RecognitionTask) -> Hypothesis:
+        """Decode one task; a cancelled one is aborted in the engine.
+
+        Raises `EngineError`: "audio" and "request" for what the model cannot take, "deadline", "closed",
+        and what the transport reports.
+        """
+        if self._closed:
+            raise EngineError("closed", "the engine is shut down", retryable=False)
+        self._check(task)
+        limit = self._settings.deadline_s
+        try:
+            async with asyncio.timeout(limit):
+                return await self._decode(task)
+        except TimeoutError:
+            self.counters["deadline"] += 1
+            raise EngineError("deadline", f"no answer within {limit:g} s", retryable=True) from None
+
+    async def close(self) -> None:
+        """Refuse new tasks and let the transport go; running tasks fail or are cancelled."""
+        if not self._closed:
+            self._closed = True
+            await self._transport.close()
+
+    async def healthy(self) -> bool:
+        """Whether an engine answers."""
+        return not self._closed and await self._transport.healthy()
+
+    def _check(self, task: RecognitionTask) -> None:
+        seconds = len(task.audio) / SAMPLE_RATE
+        if seconds > self._policy.facts.native_s:
+            raise EngineError(
+                "audio",
+                f"{seconds:.1f} s of audio exceed the model's {self._policy.facts.native_s:g} s",
+                retryable=False,
+            )
+        if not np.isfinite(task.audio).all():
+            raise EngineError("audio", "audio holds values that are not finite", retryable=False)
+
+    async def _decode(self, task: RecognitionTask) -> Hypothesis:
+        pcm = (
+            await asyncio.to_thread(to_pcm16, task.audio)
+            if len(task.audio) > 960_000
+            else to_pcm16(task.audio)
+        )
+        try:
+            language = task.language or await self._language(task, pcm)
+            ask = self._policy.ask(task, language)
+        except ValueError as error:
+            raise EngineError("request", str(error), retryable=False) from error
+        reply = await self._run(task, ask, pcm)
+        hypothesis = self._policy.read(task, ask, reply)
+        self.counters[f"finish_{hypothesis.finish.value}"] += 1
+        if hypothesis.language is not None:
+            self._remember(task.session, hypothesis.language)
+        return hypothesis
+
+    async def _language(self, task: RecognitionTask, pcm: bytes) -> str | None:
+        """The session's language where the policy must know it before it can ask."""
+        ask = self._policy.detection(task)
+        if ask is None:
+            return None
+        known = self._languages.get(task.session)
+        if known is None:
+            self.counters["detection"] += 1
+            known, _ = self._policy.heard(await self._run(task, ask, pcm))
+            if known is not None:
+                self._remember(task.session, known)
+        return known
+
+    def _remember(self, session: str, language: str) -> None:
+        self._languages[session] = language
+        self._languages.move_to_end(session)
+        if len(self._languages) > self._settings.sessions:
+            self._languages.popitem(last=False)
+
+    async def _run(self, task: RecognitionTask, ask: Ask, pcm: bytes) -> Reply:
+        request = self._request(task, ask, pcm)
+        guard = TokenGuard(ask.guard)
+        last: Part | None = None
+        async with aclosing(self._transport.generate(request)) as parts:
+            async for part in parts:
+                last = part
+                alarm = guard.feed(part.ids, part.text)
+                if alarm is not None:
+                    self.counters[f"alarm_{alarm.value}"] += 1
+                    return self._reply(part, alarm)
+                if part.finish is not None:
+                    break
+        if last is None or last.finish is None:
+            raise EngineError("garbage", "the engine's answer ended without an end", retryable=True)
+        if last.finish == "abort":
+            raise EngineError("aborted", last.detail or "the engine gave the request up", retryable=True)
+        return self._reply(last, None)
+
+    def _request(self, task: RecognitionTask, ask: Ask, pcm: bytes) -> Request:
+        stream = ask.max_new_tokens >= self._settings.stream_from
+        sampling: dict[str, object] = {
+            "max_new_tokens": ask.max_new_tokens,
+            "temperature": ask.temperature,
+            "repetition_penalty": ask.repetition_penalty,
+        }
+        if ask.custom:
+            sampling["custom_params"] = dict(ask.custom)
+        if stream:
+            sampling["stream_interval"] = self._settings.stream_interval
+        return Request(
+            rid=f"{self._family}-{next(self._serial):012d}",
+            pcm=pcm,
+            sampling=sampling,
+            input_ids=ask.input_ids,
+            text=ask.text,
+            priority=PRIORITIES[task.priority] if self._settings.priorities else None,
+            logprobs=ask.logprobs,
+            stream=stream,
+        )
+
+    @staticmethod
+    def _reply(part: Part, alarm: Alarm | None) -> Reply:
+        return Reply(
+            ids=part.ids,
+            text=part.text,
+            full=part.finish == "length",
+            looped=alarm is not None,
+            logprobs=part.logprobs,
+        )
