@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from .play import Playback
 
@@ -51,7 +52,7 @@ def measure(playback: Playback, times: WordTimes) -> Delays:
     ready = playback.captions.ready
     pause_s = ready.pause_ms / 1000 if ready else 0.0
     segments = [s for s in playback.captions.segments.values() if s.words]
-    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+    for segment, following in zip_longest(segments, segments[1:]):
         first, last = segment.first_word, segment.first_word + len(segment.words) - 1
         if last >= len(times.ends):
             continue
