@@ -12,7 +12,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
+
+from streaming.cli import COMMANDS
+from streaming.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 WANTED = os.environ.get("SEAMSCRIBE_README", "none")
@@ -72,3 +76,20 @@ def test_the_first_command_runs_the_demo(tmp_path: Path) -> None:
 )
 def test_the_second_command_passes_the_tests(tmp_path: Path) -> None:
     assert " passed" in run(commands()[1], tmp_path)
+
+
+def test_every_server_setting_is_explained() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Settings")[2].partition("\n## ")[0]
+    sections = {field.name: field.type for field in msgspec.structs.fields(Settings)}
+    missing = [
+        f"{name}.{field.name}"
+        for name in ("server", "engine", "limits")
+        for field in msgspec.structs.fields(sections[name])
+        if f"`{field.name}`" not in text
+    ]
+    assert not missing
+
+
+def test_every_command_is_listed() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f"`seamscribe {name}" not in text] == []
