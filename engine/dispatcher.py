@@ -86,12 +86,19 @@ class Dispatcher:
 
     @property
     def load(self) -> Load:
-        """The present load; reading it is what advances the stretch factor."""
+        """The present load."""
+        gauge, stretch = self._gauge, self.stretch
+        oldest = self._queue.oldest(self._loop.time())
+        return Load(len(self._queue), gauge.running, oldest, gauge.utilisation, stretch)
+
+    @property
+    def stretch(self) -> float:
+        """What refresh intervals are to be multiplied by. Reading it is what advances it, so every session
+        may ask as often as it likes: only one reader a period does the work."""
         now = self._loop.time()
-        oldest = self._queue.oldest(now)
-        self._gauge.step(oldest, now)
-        gauge = self._gauge
-        return Load(len(self._queue), gauge.running, oldest, gauge.utilisation, gauge.factor)
+        if self._gauge.due(now):
+            self._gauge.step(self._queue.oldest(now), now)
+        return self._gauge.factor
 
     async def recognize(self, task: RecognitionTask) -> Hypothesis:
         """Wait for a turn, then decode. Raises `EngineError` and nothing else, with these causes of its own:

@@ -1,8 +1,8 @@
 """A scripted engine: words that follow from the audio alone, and failures on demand.
 
 The session clock is divided into slots of half a second. A slot whose middle is loud enough holds one
-word, and the word says which slot it is: slot 7 is "seven" and so is slot 17's last digit. So a test can
-tell from the audio what the transcript must be (`words_of`), and from a word where it was spoken.
+word, and the word says which slot it is: slot 17 is "one-seven". So a test can tell from the audio what the
+transcript must be (`words_of`), and from a word where it was spoken.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ class FakeScript:
     concurrency: int = 4
     max_window_s: float = 30.0
     language: str = "en"
+    languages: tuple[str, ...] = ()
 
 
 class FakeRecognizer:
@@ -96,6 +97,7 @@ class FakeRecognizer:
             engine="fake",
             model="slots",
             max_window_s=self.script.max_window_s,
+            languages=self.script.languages,
             concurrency=self.script.concurrency,
         )
 

@@ -147,11 +147,15 @@ class LoadGauge:
         self._changed = now
         self._running += change
 
+    def due(self, now: float) -> bool:
+        """Whether a period has passed since the last step."""
+        return now - self._stepped >= self.PERIOD_S
+
     def step(self, oldest_s: float, now: float) -> None:
-        """Advance the loop; called as often as the caller likes. `oldest_s` is the longest wait now."""
-        passed = now - self._stepped
-        if passed < self.PERIOD_S:
+        """Advance the loop, once a period; earlier calls change nothing. `oldest_s` is the longest wait."""
+        if not self.due(now):
             return
+        passed = now - self._stepped
         self.run(0, now)
         share = self._busy / (passed * self._concurrency)
         # Half the weight for each second passed: the factor reacts within two or three seconds.

@@ -275,7 +275,7 @@ class Connection:
             if live.received > acknowledged:
                 acknowledged = live.received
                 self._outbox.put(Ack(0, acknowledged))
-            live.stretch(self._services.dispatcher.load.stretch)
+            live.stretch(self._services.dispatcher.stretch)
             silent = self._loop.time() - self._heard
             if silent > self._limits.idle_timeout_s and not (live.paused or live.ending):
                 self._fail(IdleClient(self._limits.idle_timeout_s, "audio"))

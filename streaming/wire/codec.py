@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Protocol
+from contextlib import suppress
+from typing import Any, Protocol
 
 import msgspec
 
@@ -87,6 +88,10 @@ class JsonCodec:
             return Audio(data)
         try:
             return _checked(self._client.decode(data))
+        except msgspec.ValidationError as error:
+            with suppress(msgspec.DecodeError):
+                _check_version(msgspec.json.decode(data, type=_Peek))
+            raise _refusal(error, "JSON object in a text frame") from None
         except msgspec.DecodeError as error:
             raise _refusal(error, "JSON object in a text frame") from None
 
@@ -116,6 +121,10 @@ class MsgpackCodec:
     def decode(self, data: str | bytes) -> ClientMessage:
         try:
             return _checked(self._client.decode(_binary(data)))
+        except msgspec.ValidationError as error:
+            with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                _check_version(msgspec.msgpack.decode(_binary(data), type=_Peek))
+            raise _refusal(error, "MessagePack map in a binary frame") from None
         except UnicodeDecodeError:
             raise _garbage("MessagePack map in a binary frame", "text is not UTF-8") from None
         except msgspec.DecodeError as error:
@@ -157,14 +166,31 @@ def _binary(data: str | bytes) -> bytes:
     return data
 
 
+class _Peek(msgspec.Struct):
+    """As much of a message as tells which version it is in."""
+
+    type: Any = None
+    version: Any = VERSION
+
+
+def _other_version(version: object) -> ProtocolError:
+    return ProtocolError(
+        "unsupported_version",
+        f"version: {version!r:.40} is not spoken here: {_REMEDIES['version']}",
+        field="version",
+    )
+
+
 def _checked(message: ClientMessage) -> ClientMessage:
     if isinstance(message, Start) and message.version != VERSION:
-        raise ProtocolError(
-            "unsupported_version",
-            f"version: {message.version} is not spoken here: {_REMEDIES['version']}",
-            field="version",
-        )
+        raise _other_version(message.version)
     return message
+
+
+def _check_version(peek: _Peek) -> None:
+    """What another version's start holds need not be known here: its version is the reason to refuse it."""
+    if peek.type == "start" and peek.version != VERSION:
+        raise _other_version(peek.version) from None
 
 
 def _garbage(expected: str, detail: str) -> ProtocolError:

@@ -150,7 +150,8 @@ class Ack(Struct, frozen=True, tag="ack"):
 
 
 class Flushed(Struct, frozen=True, tag="flushed"):
-    """Everything before `sample` (16 kHz clock) is final."""
+    """Everything before `sample` (16 kHz clock) is final: all that had arrived when the flush did, but the
+    last 20 ms at most, and at other rates than 16 kHz what the resampler holds back (120 ms at most)."""
 
     seq: int
     id: str

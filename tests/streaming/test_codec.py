@@ -119,6 +119,7 @@ BAD: list[tuple[dict[str, Any], str, str, str]] = [
     ({"type": "start", "options": {"max_delay_s": 0}}, "bad_field", "options.max_delay_s", "0.7"),
     ({"type": "start", "options": {"pause_s": 99}}, "bad_field", "options.pause_s", "0.2"),
     ({"type": "start", "version": 2}, "unsupported_version", "version", "version 1"),
+    ({"type": "start", "version": 3, "new": 1}, "unsupported_version", "version", "version 1"),
     ({"type": "start", "version": "1"}, "unsupported_version", "version", "version 1"),
     ({"type": "start", "language": "English"}, "bad_field", "language", "ISO 639"),
     ({"type": "start", "hotwords": [""]}, "bad_field", "hotwords[0]", "1 to 64"),

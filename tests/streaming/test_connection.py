@@ -102,6 +102,19 @@ def test_one_too_many_is_told_when_to_come_back() -> None:
     serving(body, max_sessions=1)
 
 
+def test_a_language_the_engine_does_not_know() -> None:
+    async def body(world: World) -> None:
+        channel, known = world.client(), world.client()
+        channel.say({"type": "start", "language": "fr"})
+        known.say({"type": "start", "language": "de"}, END)
+        await world.all_done()
+        assert channel.closed == (4400, "unsupported_language")
+        assert (channel.sent[0]["field"], channel.sent[0]["message"][-6:]) == ("language", "en, de")
+        assert known.closed == (1000, "done")
+
+    serving(body, FakeScript(languages=("en", "de")))
+
+
 def test_drain_gives_finals_and_receipts() -> None:
     async def body(world: World) -> None:
         channel, early = world.client(), world.client()
