@@ -106,6 +106,19 @@ async def test_transcripts_health_and_metrics() -> None:
         assert 'seamscribe_decodes_total{finish="stop"' in metrics
 
 
+async def test_not_ready_when_full_or_draining() -> None:
+    async with server(max_sessions=1) as running, httpx.AsyncClient() as http:
+        async with connect(running.stream) as socket:
+            await socket.send(json.dumps({"type": "start"}))
+            await socket.recv()
+            full = await http.get(running.http("/readyz"))
+            assert (full.status_code, full.json()["reason"]) == (503, "full")
+        assert await running.services.sessions.drain(5.0)
+        draining = await http.get(running.http("/readyz"))
+        assert (draining.status_code, draining.json()["reason"]) == (503, "draining")
+        assert (await http.get(running.http("/healthz"))).status_code == 200
+
+
 async def test_a_hundred_megabyte_frame(caplog: pytest.LogCaptureFixture) -> None:
     async with server() as running:
         async with connect(running.stream) as socket:

@@ -65,6 +65,11 @@ def test_full_means_the_newest_less_urgent_goes() -> None:
     assert drained(queue) == ["f1", "f2"]
 
 
+def test_a_queue_holds_something() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        TaskQueue(0)
+
+
 def test_cancelling_and_age() -> None:
     queue = TaskQueue(5)
     queue.push(task("a1", "a"), 1.0)

@@ -231,3 +231,30 @@ def test_a_session_has_a_longest_length() -> None:
         assert 32_000 < check_end(channel)["samples"] <= 32_000 + 1600
 
     serving(body, max_session_s=2.0)
+
+
+def test_a_refused_client_that_does_not_read_is_cut_off() -> None:
+    async def body(world: World) -> None:
+        channel = world.client(buffer=0)
+        channel.stop_reading()
+        channel.say("nonsense")
+        await world.all_done()
+        assert channel.aborted
+        gone = world.client()
+        gone.leave()
+        await world.all_done()
+        assert not gone.sent
+
+    serving(body)
+
+
+def test_a_client_that_reads_all_but_the_close() -> None:
+    async def body(world: World) -> None:
+        channel = world.client(buffer=3)
+        channel.stop_reading()
+        channel.say(START, END)
+        await world.all_done()
+        assert [m["type"] for m in channel.sent] == ["ready", "end"]
+        assert channel.aborted
+
+    serving(body)

@@ -174,6 +174,16 @@ def test_any_text_gives_a_message_or_a_protocol_error(text: str) -> None:
             decode(text)
 
 
+def test_broken_text_inside_msgpack() -> None:
+    broken = b"\x81\xa4type\xa1\xff"
+    for decode in (MsgpackCodec().decode, MsgpackCodec().decode_server):
+        with pytest.raises(ProtocolError) as caught:
+            decode(broken)
+        assert caught.value.code == "malformed"
+    with pytest.raises(ProtocolError):
+        JsonCodec().decode_server("{")
+
+
 def test_the_subprotocol_chooses() -> None:
     def chosen(*offered: str) -> str | None:
         codec = choose(offered)

@@ -146,6 +146,34 @@ def test_drain_does_not_wait_for_a_hung_engine() -> None:
     serving(body, FakeScript(delay_s=1e5))
 
 
+def test_the_last_decodes_have_a_deadline() -> None:
+    async def body(world: World) -> None:
+        channel = world.client()
+        channel.say(START)
+        await live(channel, speech("xxx..xx"))
+        channel.say(END)
+        await world.all_done()
+        assert {gap["cause"] for gap in channel.of("gap")} == {"finish_deadline"}
+        check_end(channel, 7 * 8000)
+        assert channel.closed == (1000, "done")
+
+    serving(body, FakeScript(delay_s=1e5), finish_s=5.0)
+
+
+def test_drain_finishes_what_the_client_ended() -> None:
+    async def body(world: World) -> None:
+        channel = world.client()
+        channel.say(START)
+        await live(channel, speech("xxx"))
+        channel.say(END)
+        await settle()
+        assert await world.services.sessions.drain(10.0)
+        assert channel.closed == (1000, "done")
+        assert committed(channel) == expected("xxx")
+
+    serving(body, FakeScript(delay_s=2.0))
+
+
 def test_a_failing_engine_makes_gaps_not_silence() -> None:
     async def body(world: World) -> None:
         channel = world.client()
