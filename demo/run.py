@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from clients.demo import main  # noqa: E402 - the line above makes it importable
+from clients.demo import main
 
 if __name__ == "__main__":
     raise SystemExit(main(sys.argv[1:]))
