@@ -21,6 +21,8 @@ from .play import Arrival, Playback
 
 _REFRESHES = 8
 _TAIL_WORDS = 60
+_NAME = 28
+"""Columns of a stream's name."""
 _FEW_STREAMS = 3
 """So many streams get several caption lines each; more get one."""
 
@@ -58,33 +60,35 @@ class Screen:
             return
         if message.final and message.text.strip():
             named = f"{playback.name} " if len(self._rows) > 1 else ""
-            self._console.print(
-                f"{named}{clock(message.start_ms / 1000)} {message.text.strip()}", markup=False
-            )
-
-    def say(self, line: str) -> None:
-        """A line above the captions."""
-        self._console.print(line, style="yellow", markup=False)
+            line = f"{named}{clock(message.start_ms / 1000)} {message.text.strip()}"
+            self._console.print(line, markup=False, soft_wrap=True)
 
     def _render(self) -> RenderableType:
         many = len(self._rows) > _FEW_STREAMS
         parts: list[RenderableType] = []
         for playback, length_s in self._rows:
-            parts.append(_progress(playback, length_s))
+            parts.append(_progress(playback, length_s, self._console.width))
             parts.append(_captions(playback, self._console.width, lines=1 if many else 4))
         return Group(*parts)
 
 
-def _progress(playback: Playback, length_s: float | None) -> RenderableType:
-    row = Table.grid(padding=(0, 1))
-    row.add_column(no_wrap=True, max_width=32)
-    row.add_column(width=24)
-    row.add_column(no_wrap=True)
-    bar = ProgressBar(total=length_s, completed=playback.sent_s, width=24, pulse=length_s is None)
+def _progress(playback: Playback, length_s: float | None, width: int) -> RenderableType:
+    """Name, bar and figures; what does not fit goes in this order: bar, end of the figures."""
     total = f" / {clock(length_s)}" if length_s else ""
     delay = commit_delay_s(playback)
     behind = f"  {delay:.1f} s behind the speaker" if delay is not None else ""
-    row.add_row(Text(playback.name, style="bold"), bar, f"{clock(playback.sent_s)}{total}{behind}")
+    figures = f"{clock(playback.sent_s)}{total}{behind}"
+    name = (
+        playback.name
+        if len(playback.name) <= _NAME
+        else f"{playback.name[: _NAME - 1]}\N{HORIZONTAL ELLIPSIS}"
+    )
+    bar_width = min(24, width - len(name) - len(figures) - 4)
+    if bar_width < 6:
+        return Text.assemble((name, "bold"), " ", figures, no_wrap=True, overflow="ellipsis")
+    row = Table.grid(padding=(0, 1))
+    bar = ProgressBar(total=length_s, completed=playback.sent_s, width=bar_width, pulse=length_s is None)
+    row.add_row(Text(name, style="bold", no_wrap=True), bar, Text(figures, no_wrap=True))
     return row
 
 
