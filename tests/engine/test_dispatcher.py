@@ -92,6 +92,23 @@ def test_cancel_by_id_abandons_waiting_and_running_work() -> None:
     dispatching(body, FakeScript(delay_s=10.0, concurrency=1))
 
 
+def test_a_caller_goes_on_after_its_task_was_cancelled() -> None:
+    async def body(d: Dispatcher, _: FakeRecognizer, __: list[Served]) -> None:
+        async def caller() -> int:
+            with pytest.raises(EngineError):
+                await d.recognize(task("a"))
+            current = asyncio.current_task()
+            assert current is not None
+            return current.cancelling()
+
+        running = asyncio.create_task(caller())
+        await settle()
+        d.cancel("a")
+        assert await running == 0
+
+    dispatching(body, FakeScript(delay_s=10.0))
+
+
 def test_cancelling_the_caller_is_cancellation() -> None:
     async def body(d: Dispatcher, engine: FakeRecognizer, _: list[Served]) -> None:
         running = asyncio.create_task(d.recognize(task("running")))

@@ -80,7 +80,8 @@ def test_a_client_that_leaves_is_finished_for_the_record() -> None:
         assert "zero one two three" in entry.record.export("txt", id)
         assert world.services.metrics.closed.value(code="1000", reason="client_left") == 1
 
-    serving(body)
+    # Slow enough that the last words are still being decoded when the client goes.
+    serving(body, FakeScript(delay_s=1.0))
 
 
 def test_one_too_many_is_told_when_to_come_back() -> None:
@@ -158,6 +159,23 @@ def test_the_last_decodes_have_a_deadline() -> None:
         assert channel.closed == (1000, "done")
 
     serving(body, FakeScript(delay_s=1e5), finish_s=5.0)
+
+
+def test_drain_in_the_middle_of_a_large_packet() -> None:
+    async def body(world: World) -> None:
+        channel = world.client()
+        channel.say(START, s16(speech("x" * 20)))
+        await asyncio.sleep(0.5)
+        assert world.services.metrics.paused.value(reason="engine") == 1
+        assert await world.services.sessions.drain(60.0)
+        await world.all_done()
+        # The receipt says how much of the packet was taken; the client sends the rest elsewhere.
+        receipt = check_end(channel)
+        assert 0 < receipt["samples"] < 160_000
+        assert receipt["samples"] % 16_000 == 0
+        assert channel.closed == (1012, "restarting")
+
+    serving(body, FakeScript(delay_s=2.0), max_backlog_s=1.0)
 
 
 def test_drain_finishes_what_the_client_ended() -> None:
