@@ -44,8 +44,16 @@ def _open_fake(settings: EngineSettings) -> tuple[Recognizer, SpeechDetector]:
     return fake.FakeRecognizer(), fake.FakeDetector()
 
 
+def _open_sglang(settings: EngineSettings) -> tuple[Recognizer, SpeechDetector]:
+    open_recognizer = _named("engine.sglang.opening:open_recognizer")
+    open_detector = _named("engine.detector:open_detector")
+    model = settings.model or DEFAULT_MODEL
+    return open_recognizer(model, settings.servers, concurrency=settings.concurrency), open_detector()
+
+
 ENGINES: dict[str, Callable[[EngineSettings], tuple[Recognizer, SpeechDetector]]] = {
     "local": _open_local,
+    "sglang": _open_sglang,
     "fake": _open_fake,
 }
 

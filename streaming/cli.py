@@ -12,6 +12,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "replay": ("clients.replay:main", "play files as live streams and show the captions"),
     "demo": ("clients.demo:main", "server, real engine and real speech in one command"),
     "bench": ("clients.bench:main", "measure delays and accuracy on live streams"),
+    "engine": ("engine.sglang.launcher:main", "start an SGLang server the way a model needs it"),
     "doctor": ("engine.doctor:main", "what is installed, what is missing"),
     "weights": ("engine.weights:main", "which weights are here, and whether they are intact"),
 }

@@ -43,11 +43,15 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 class EngineSettings(Struct, frozen=True, forbid_unknown_fields=True):
     kind: str = "local"
-    """Which engine: local or fake."""
+    """Which engine: local, sglang or fake."""
     model: str = ""
     """Which weights: a name the engine knows or a folder; empty takes the engine's default."""
     threads: Annotated[int, Meta(ge=0)] = 0
     """CPU threads of an embedded engine; 0 takes all cores."""
+    servers: tuple[str, ...] = ()
+    """Addresses of SGLang servers; empty runs SGLang in this process."""
+    concurrency: Annotated[int, Meta(ge=0)] = 0
+    """Decodes at once; 0 takes what the engine says."""
     max_window_s: Positive | None = None
     """The model's limit of audio in one request; None takes what the engine says."""
     queue: Count = 1024

@@ -32,6 +32,16 @@ def open_serving(folder: Path) -> ServingPolicy:
     return opener(folder, config)
 
 
+def convert_packaged(source: Path, target: Path) -> None:
+    """Write packaged weights (CTranslate2 format) to `target` as a Hugging Face folder.
+
+    Raises `ValueError` for what no policy can convert, `OSError` for what cannot be written.
+    """
+    from .whisper_convert import convert
+
+    convert(source, target)
+
+
 def _whisper(folder: Path, config: dict[str, Any]) -> ServingPolicy:
     from .whisper import WhisperPolicy
     from .whisper_serving import WhisperServing
