@@ -272,7 +272,8 @@ class Connection:
         acknowledged = 0
         while True:
             await asyncio.sleep(TICK_S)
-            if live.received > acknowledged:
+            # Nothing but an error comes after the receipt.
+            if live.received > acknowledged and not live.ended.is_set():
                 acknowledged = live.received
                 self._outbox.put(Ack(0, acknowledged))
             live.stretch(self._services.dispatcher.stretch)

@@ -10,6 +10,7 @@ import pytest
 
 from engine.contract import FRAME, Audio, EngineError, Voice
 from engine.fake import FakeScript
+from streaming.connection import TICK_S
 from tests.support.sound import expected, s16, speech
 from tests.support.virtual import settle
 from tests.support.world import END, START, World, check_end, committed, live, serving
@@ -159,6 +160,17 @@ def test_the_last_decodes_have_a_deadline() -> None:
         assert channel.closed == (1000, "done")
 
     serving(body, FakeScript(delay_s=1e5), finish_s=5.0)
+
+
+def test_the_receipt_is_the_last_message_even_when_an_ack_is_due_at_that_moment() -> None:
+    async def body(world: World) -> None:
+        channel = world.client()
+        channel.say(START, s16(speech("x.")), END)
+        await world.all_done()
+        assert channel.sent[-1]["type"] == "end"
+
+    # The only decode ends in the very round of the event loop in which the ticker wakes.
+    serving(body, FakeScript(delay_s=TICK_S - 1e-10))
 
 
 def test_drain_in_the_middle_of_a_large_packet() -> None:
