@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -44,6 +45,40 @@ def byte_alphabet() -> dict[str, int]:
     table = {chr(byte): byte for byte in printable}
     table.update({chr(256 + rank): byte for rank, byte in enumerate(others)})
     return table
+
+
+def merge(word: str, ranks: Mapping[str, int], below: int | None = None) -> list[str]:
+    """Byte-pair encoding of one word in the byte alphabet: join neighbours, lowest id first, until none join.
+
+    Only results with an id under `below` count, where it is given.
+    """
+    parts = list(word)
+    while len(parts) > 1:
+        known = [
+            (rank, at)
+            for at, (a, b) in enumerate(pairwise(parts))
+            if (rank := ranks.get(a + b)) is not None and (below is None or rank < below)
+        ]
+        if not known:
+            break
+        _, at = min(known)
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+    return parts
+
+
+def repaired_merges(ranks: Mapping[str, int], merges: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """`merges` with its lost entries put back, in order.
+
+    For writing a `tokenizer.json` anew: in a vocabulary whose ids are in merge order, every token longer
+    than a byte was made by exactly one merge.
+    """
+    made = {a + b: (a, b) for a, b in merges}
+    for token, rank in ranks.items():
+        if len(token) > 1 and token not in made:
+            parts = merge(token, ranks, below=rank)
+            if len(parts) == 2:
+                made[token] = (parts[0], parts[1])
+    return [made[token] for token in sorted(made, key=lambda token: ranks.get(token, len(ranks)))]
 
 
 class FileTokens:
@@ -94,16 +129,8 @@ class FileTokens:
         return [token for word, _ in self._splitter.pre_tokenize_str(text) for token in self._merged(word)]
 
     def _merge(self, word: str) -> tuple[int, ...]:
-        """Merge neighbours, lowest id first, until nothing in the vocabulary joins any two."""
-        parts = [char for char in word if char in self._ranks]
-        while len(parts) > 1:
-            ranked = [(self._ranks.get(a + b), at) for at, (a, b) in enumerate(pairwise(parts))]
-            known = [(rank, at) for rank, at in ranked if rank is not None]
-            if not known:
-                break
-            _, at = min(known)
-            parts[at : at + 2] = [parts[at] + parts[at + 1]]
-        return tuple(self._ranks[part] for part in parts)
+        known = "".join(char for char in word if char in self._ranks)
+        return tuple(self._ranks[part] for part in merge(known, self._ranks))
 
     def __len__(self) -> int:
         size: int = self._tokenizer.get_vocab_size()

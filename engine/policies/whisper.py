@@ -21,6 +21,8 @@ POSITIONS = 448
 """Prompt and output together."""
 MAX_CONTEXT = POSITIONS // 2 - 1
 """Tokens of earlier text, `<|startofprev|>` not counted."""
+FRAME_S = 0.02
+"""Time one encoder position stands for."""
 
 _ALIASES = {"jv": "jw", "iw": "he", "in": "id", "nb": "no", "ji": "yi", "cmn": "zh", "fil": "tl"}
 _TOKENS_PER_S = {"latin": 8.0, "other": 14.0, "stacked": 26.0}
