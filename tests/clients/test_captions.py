@@ -102,6 +102,11 @@ def test_revised_words_are_counted_one_by_one() -> None:
     assert captions.committed == "one two three four"  # the first version is what was promised
 
 
+def test_words_taken_back_count_as_revised() -> None:
+    captions = reduced([ready(), segment(2, 1, 1, SAID), segment(3, 1, 2, SAID[:1])])
+    assert captions.revised == 3
+
+
 def test_faults_are_bounded() -> None:
     captions = Captions()
     for _ in range(1000):

@@ -64,6 +64,13 @@ def test_scripts_without_spaces_are_joined_without() -> None:
     assert columns("今天 ok") == 7
 
 
+def test_fast_speech_fills_two_lines_and_no_more() -> None:
+    said = words("another ordinary word " * 12, each_ms=120)
+    found = cues([segment(1, 1, 1, said, final=True)])
+    assert {len(cue.lines) for cue in found} == {CUE_LINES}
+    assert len(found) > 2
+
+
 def test_nothing_said_renders_as_nothing() -> None:
     assert [render([], format) for format in ("text", "srt", "vtt")] == ["", "", "WEBVTT\n"]
     assert json.loads(render([], "json"))["text"] == ""
