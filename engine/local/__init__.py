@@ -1,0 +1,1 @@
+"""The embedded engine: CTranslate2 on this machine's cores."""
