@@ -13,7 +13,8 @@ from engine.dispatcher import Dispatcher
 
 from .core.events import Ended
 from .core.framing import EMPTY
-from .core.session import Session, SessionSettings
+from .core.session import Session
+from .core.settings import SessionSettings
 from .delays import DelayMeter
 from .errors import SessionTooLong
 from .intake import INLINE, Intake

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from .core.session import SessionSettings
+from .core.settings import SessionSettings
 from .errors import SettingsError
 
 ENV_PREFIX = "SEAMSCRIBE_"

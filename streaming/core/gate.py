@@ -37,7 +37,10 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
+    """`at` is the padded end of the speech, `voice_end` the end of its last voiced frame."""
+
     at: int
+    voice_end: int
 
 
 Edge = Started | Paused
@@ -92,7 +95,7 @@ class SpeechGate:
             return None
         self._state, self._run = _State.QUIET, 0
         self._floor = min(self.voice_end + self._s.pad, self.now)
-        return Paused(self._floor)
+        return Paused(self._floor, self.voice_end)
 
 
 class Activity:

@@ -74,6 +74,11 @@ class Segmenter:
         """Present interval between ticks, samples."""
         return round(self._s.refresh * self.stretch)
 
+    @property
+    def tail(self) -> int:
+        """Silence after the last voiced frame that a final decode must have heard, samples."""
+        return self._s.tail
+
     def fits(self, end: int) -> bool:
         """Whether one window can reach from the origin to `end`."""
         return end - self.origin <= self._s.longest

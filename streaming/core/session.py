@@ -7,7 +7,6 @@ Inputs are the `receive_*` methods; outputs are drained with `tasks_to_run`, `ta
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
 
 from engine.contract import (
     FRAME,
@@ -22,13 +21,15 @@ from engine.contract import (
 )
 
 from .events import Cover, Ended, Event, Flushed, GapDeclared, Receipt
-from .gate import Activity, Edge, GateSettings, Paused, SpeechGate, Started
+from .gate import Activity, Edge, Paused, SpeechGate, Started
 from .language import LanguageTracker
 from .ledger import Ledger
+from .plausible import spoken
 from .ring import AudioRing
-from .segmenter import Cause, Cut, Segmenter, WindowSettings
+from .segmenter import Cause, Cut, Segmenter
+from .settings import SessionSettings
 from .spans import to_samples
-from .stabilizer import Stabilizer
+from .stabilizer import Horizons, Stabilizer
 from .transcript import Segment, Transcript
 
 LADDER = 3
@@ -41,57 +42,6 @@ SENTENCE_ENDS = frozenset(".?!…\u3002\uff1f\uff01")
 
 MISSING = to_samples(2.0)
 """Voiced audio without a word that makes a final reply suspicious."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionSettings:
-    """How a session cuts, refreshes and commits. Seconds, where not said otherwise."""
-
-    max_delay_s: float = 3.0
-    pause_s: float = 0.6
-    refresh_s: float = 0.7
-    first_s: float = 0.4
-    soft_pause_s: float = 0.24
-    hold_s: float = 0.5
-    """Words ending this near to the end of the audio wait for another decode."""
-    least_hold_s: float = 0.2
-    """Even words that are due wait while they end this near to the end of the audio."""
-    pad_s: float = 0.2
-    onset_s: float = 0.06
-    voice_on: float = 0.5
-    voice_off: float = 0.35
-    keep_s: float = 6.0
-    slack_s: float = 1.0
-    search_s: float = 2.0
-    window_s: float = 24.0
-    """Longest window the scheduler wants; the model's own limit also holds."""
-    forget_s: float = 2.0
-    context_s: float = 60.0
-    """How far back the text goes that is given as context."""
-    segment_s: float = 15.0
-    """A segment without a pause is closed near this length, at a sentence's end; at twice it anyway."""
-
-    def gate(self) -> GateSettings:
-        return GateSettings(
-            on=self.voice_on,
-            off=self.voice_off,
-            onset=to_samples(self.onset_s),
-            pause=to_samples(self.pause_s),
-            pad=to_samples(self.pad_s),
-        )
-
-    def window(self, model_limit_s: float) -> WindowSettings:
-        return WindowSettings(
-            first=to_samples(self.first_s + self.pad_s),
-            refresh=to_samples(self.refresh_s),
-            soft_pause=to_samples(self.soft_pause_s),
-            tail=to_samples(self.soft_pause_s) // 2,
-            keep=to_samples(self.keep_s),
-            slack=to_samples(self.slack_s),
-            search=to_samples(self.search_s),
-            longest=to_samples(min(self.window_s, model_limit_s)),
-            forget=to_samples(self.forget_s),
-        )
 
 
 class Session:
@@ -213,7 +163,7 @@ class Session:
         self._task = self._cut = None
         voiced = self._activity.voiced(cut.start, cut.end)
         self._language.vote(hypothesis.language, hypothesis.language_probability, voiced)
-        words = _ordered(hypothesis.words, self._transcript.end, cut.end)
+        words = spoken(hypothesis.words, self._transcript.end, cut.end)
         missing = cut.final and self._misses(cut, words) and hypothesis.no_speech < NO_SPEECH
         if hypothesis.finish is not Finish.STOP or missing:
             self._attempt = min(self._attempt + 1, LADDER)
@@ -247,14 +197,17 @@ class Session:
                 if not self._segments:
                     self._segmenter.restart(at, self._last_end)
                 self._segments.append(Segment(start=at))
-            case Paused(at):
+            case Paused(at, voice_end):
                 self._segments[-1].end = at
+                self._segments[-1].voice_end = voice_end
 
     def _stop_speech(self) -> None:
         edge = self._gate.close()
         if edge is not None:
+            self._on_edge(edge)
+        if edge is not None and self._ending:
             # The odd rest after the last frame belongs to the speech it ends.
-            self._segments[-1].end = self._now if self._ending else edge.at
+            self._segments[-1].end = self._now
 
     # -- decoding --------------------------------------------------------------------------------
 
@@ -285,9 +238,9 @@ class Session:
 
     def _speech_end(self) -> int:
         """What a decode must have heard to be final for the first segment, samples."""
-        end = self._segments[0].end
-        assert end is not None
-        return end - to_samples(self._s.pad_s) // 2
+        segment = self._segments[0]
+        assert segment.end is not None
+        return min(segment.end, segment.voice_end + self._segmenter.tail)
 
     def _reuse(self) -> bool:
         """Take the newest refresh as final where it already heard the whole speech."""
@@ -295,9 +248,10 @@ class Session:
         if end is None or self._attempt or self._tail_heard < self._speech_end():
             return False
         cut = Cut(self._segmenter.origin, end, Cause.PAUSE)
-        if self._misses(cut, self._stabilizer.tail):
+        words = tuple(w for w in self._stabilizer.tail if w.start + w.end < 2 * end)
+        if self._misses(cut, words):
             return False
-        self._finish(cut, self._stabilizer.tail, cause=None)
+        self._finish(cut, words, cause=None)
         return True
 
     def _send(self, cut: Cut) -> None:
@@ -337,8 +291,12 @@ class Session:
         due = self._now - to_samples(self._s.max_delay_s) + next_reply
         stable = self._stabilizer.observe(
             words,
-            horizon=cut.end - to_samples(self._s.hold_s),
-            deadline=min(due, cut.end - to_samples(self._s.least_hold_s)),
+            Horizons(
+                sure=cut.end - to_samples(self._s.hold_s),
+                doubtful=cut.end - to_samples(self._s.doubt_s),
+                due=min(due, cut.end - to_samples(self._s.least_hold_s)),
+                confidence=self._s.confidence,
+            ),
         )
         self._tail_heard = cut.end
         segment = self._commit_open(stable)
@@ -368,8 +326,8 @@ class Session:
         self._tail_heard = 0
         if cut.cause is Cause.SEAM:
             first = self._segments[0]
-            self._segments.insert(1, Segment(start=cut.end, end=first.end))
-            first.end = cut.end
+            self._segments.insert(1, Segment(start=cut.end, end=first.end, voice_end=first.voice_end))
+            first.end = first.voice_end = cut.end
         while self._segments and _ends_by(self._segments[0], cut.end):
             segment = self._segments[0]
             upcoming = self._segments[1] if len(self._segments) > 1 else None
@@ -442,17 +400,3 @@ class Session:
 
 def _ends_by(segment: Segment, sample: int) -> bool:
     return segment.end is not None and segment.end <= sample
-
-
-def _ordered(words: tuple[Word, ...], start: int, end: int) -> tuple[Word, ...]:
-    """The words with times that never run backwards, nor before the committed text, nor past the audio."""
-    result = []
-    at = start
-    for word in words:
-        first = min(max(word.start, at), end)
-        last = min(max(word.end, first), end)
-        at = last
-        result.append(
-            replace(word, start=first, end=last) if (first, last) != (word.start, word.end) else word
-        )
-    return tuple(result)

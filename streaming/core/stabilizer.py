@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from engine.contract import Word
 
@@ -29,6 +30,25 @@ def agreed(one: Sequence[Word], other: Sequence[Word]) -> int:
     return count
 
 
+@dataclass(frozen=True, slots=True)
+class Horizons:
+    """Sample indices that a word must end by to be committed."""
+
+    sure: int
+    """With two votes, when the model is confident of it."""
+    doubtful: int
+    """With two votes, when it is not: more of what follows often changes such a word."""
+    due: int
+    """Without a second vote: it has waited as long as it may."""
+    confidence: float
+    """Probability from which a word counts as sure; words without one are."""
+
+    def of(self, word: Word) -> int:
+        """The horizon that holds for an agreed word."""
+        doubtful = word.confidence is not None and word.confidence < self.confidence
+        return self.doubtful if doubtful else self.sure
+
+
 class Stabilizer:
     """Remembers the last uncommitted tail; `observe` says how much of the new one is safe."""
 
@@ -40,17 +60,16 @@ class Stabilizer:
         """Newest words not committed."""
         return self._tail
 
-    def observe(self, words: Sequence[Word], *, horizon: int, deadline: int) -> tuple[Word, ...]:
+    def observe(self, words: Sequence[Word], horizons: Horizons) -> tuple[Word, ...]:
         """The words to commit of a new hypothesis (all of them come after the committed text).
 
-        Words ending after sample `horizon` wait; words ending by `deadline` do not need a second vote.
-        The last word waits too, unless it is due: its ending and punctuation may still change.
+        The last word waits, unless it is due: its ending and punctuation may still change.
         """
         votes = agreed(self._tail, words)
         count = 0
         for i, word in enumerate(words):
-            due = word.end <= deadline
-            stable = i < votes and word.end <= horizon and i < len(words) - 1
+            due = word.end <= horizons.due
+            stable = i < votes and word.end <= horizons.of(word) and i < len(words) - 1
             if not (due or stable):
                 break
             count = i + 1

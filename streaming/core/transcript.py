@@ -52,6 +52,8 @@ class Segment:
 
     start: int
     end: int | None = None
+    voice_end: int = 0
+    """End of its last voiced frame, once `end` is known."""
     id: int | None = None
     revision: int = 0
     first_word: int = 0

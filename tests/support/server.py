@@ -12,7 +12,7 @@ from typing import Any
 from engine.dispatcher import Dispatcher, DispatchSettings
 from engine.fake import FakeDetector, FakeRecognizer, FakeScript
 from streaming.app import observer
-from streaming.core.session import SessionSettings
+from streaming.core.settings import SessionSettings
 from streaming.live import Services
 from streaming.metrics import Metrics
 from streaming.serve import server_for

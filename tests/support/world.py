@@ -11,7 +11,7 @@ from engine.contract import Audio
 from engine.dispatcher import Dispatcher, DispatchSettings
 from engine.fake import FakeDetector, FakeRecognizer, FakeScript
 from streaming.connection import Connection
-from streaming.core.session import SessionSettings
+from streaming.core.settings import SessionSettings
 from streaming.live import Services
 from streaming.metrics import Metrics
 from streaming.sessions import Sessions

@@ -1,0 +1,63 @@
+"""How a session cuts, refreshes and commits: the numbers, in one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .gate import GateSettings
+from .segmenter import WindowSettings
+from .spans import to_samples
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """How a session cuts, refreshes and commits. Seconds, where not said otherwise."""
+
+    max_delay_s: float = 3.0
+    pause_s: float = 0.6
+    refresh_s: float = 0.7
+    first_s: float = 0.4
+    soft_pause_s: float = 0.24
+    hold_s: float = 0.5
+    """Words ending this near to the end of the audio wait for another decode."""
+    doubt_s: float = 1.6
+    """The same for words the model gives less than `confidence`."""
+    confidence: float = 0.6
+    least_hold_s: float = 0.2
+    """Even words that are due wait while they end this near to the end of the audio."""
+    pad_s: float = 0.2
+    onset_s: float = 0.06
+    voice_on: float = 0.5
+    voice_off: float = 0.35
+    keep_s: float = 6.0
+    slack_s: float = 1.0
+    search_s: float = 2.0
+    window_s: float = 24.0
+    """Longest window the scheduler wants; the model's own limit also holds."""
+    forget_s: float = 2.0
+    context_s: float = 60.0
+    """How far back the text goes that is given as context."""
+    segment_s: float = 15.0
+    """A segment without a pause is closed near this length, at a sentence's end; at twice it anyway."""
+
+    def gate(self) -> GateSettings:
+        return GateSettings(
+            on=self.voice_on,
+            off=self.voice_off,
+            onset=to_samples(self.onset_s),
+            pause=to_samples(self.pause_s),
+            pad=to_samples(self.pad_s),
+        )
+
+    def window(self, model_limit_s: float) -> WindowSettings:
+        return WindowSettings(
+            first=to_samples(self.first_s + self.pad_s),
+            refresh=to_samples(self.refresh_s),
+            soft_pause=to_samples(self.soft_pause_s),
+            tail=to_samples(self.soft_pause_s) // 2,
+            keep=to_samples(self.keep_s),
+            slack=to_samples(self.slack_s),
+            search=to_samples(self.search_s),
+            longest=to_samples(min(self.window_s, model_limit_s)),
+            forget=to_samples(self.forget_s),
+        )
