@@ -1,6 +1,6 @@
 """`bench growth`: does an hour cost what its first minutes cost? And a long silence nothing?
 
-The server's CPU time and memory are read each time another bucket of audio has been sent, at speed max.
+The server's CPU time and memory are read for each bucket of audio, at speed max.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rich.table import Table
 from clients.aio import ClientError
 from clients.audio import RATE
 from clients.play import Arrival, Pace, Playback, play
-from streaming.wire.messages import Start
+from streaming.wire.messages import Ack, Ended, Segment, Start
 
 from .corpus import Clip
 from .meter import Sample, sample
@@ -36,35 +36,44 @@ class Bucket:
 
 
 class Gauge:
-    """Hands audio on and reads the server's meter at each bucket's end."""
+    """Reads the server's meter each time it is done with another bucket of audio.
+
+    What was sent says nothing: minutes of audio fit into the buffers of a socket. Speech is done with where
+    its segments are final; silence, which has none, where it is acknowledged.
+    """
 
     def __init__(self, pid: int | None, bucket_s: float) -> None:
         self._pid = pid
         self._bucket = round(bucket_s * RATE)
-        self._sent = 0
+        self._from = 0
         self._at = monotonic()
         self._sample = self._look()
-        self._last_sent = 0
         self.buckets: list[Bucket] = []
 
-    def through(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
-        """The same blocks; measuring is a side effect of asking for the next one."""
-        for block in blocks:
-            yield block
-            self._sent += len(block) // 2
-            if self._sent - self._last_sent >= self._bucket:
-                self.close()
+    def hear(self, playback: Playback, arrival: Arrival) -> None:
+        """A listener for `play`."""
+        match arrival.message:
+            case Segment(final=True, end_ms=end_ms):
+                done = end_ms * RATE // 1000
+            case Ack(sample=sample) if not playback.captions.segments:
+                done = sample
+            case Ended(receipt=receipt):
+                self._close(receipt.samples)
+                return
+            case _:
+                return
+        if done - self._from >= self._bucket:
+            self._close(done)
 
-    def close(self) -> None:
-        """End the present bucket here."""
-        audio_s = (self._sent - self._last_sent) / RATE
-        if not audio_s:
+    def _close(self, done: int) -> None:
+        if done <= self._from:
             return
+        audio_s = (done - self._from) / RATE
         now, seen = monotonic(), self._look()
         cpu = (seen.cpu_s - self._sample.cpu_s) / audio_s if seen and self._sample else None
         rss = seen.rss_mib if seen else None
-        self.buckets.append(Bucket(self._sent / RATE, cpu, (now - self._at) / audio_s, rss))
-        self._at, self._sample, self._last_sent = now, seen, self._sent
+        self.buckets.append(Bucket(done / RATE, cpu, (now - self._at) / audio_s, rss))
+        self._at, self._sample, self._from = now, seen, done
 
     def _look(self) -> Sample | None:
         return sample(self._pid) if self._pid is not None else None
@@ -96,16 +105,10 @@ async def grow(
     """Play `blocks` as fast as the server reads."""
     playback, gauge = Playback(name), Gauge(pid, bucket_s)
     try:
-        await play(playback, url, Start(), gauge.through(blocks), Pace(packet_s=0.2, speed=None), _ignore)
+        await play(playback, url, Start(), blocks, Pace(packet_s=0.2, speed=None), gauge.hear)
     except ClientError as error:
         playback.failure = str(error)
-    # What the server still decoded after the last packet belongs to the last bucket's audio.
-    gauge.close()
     return playback, gauge
-
-
-def _ignore(playback: Playback, arrival: Arrival) -> None:
-    """The playback keeps what is needed."""
 
 
 def show(playback: Playback, gauge: Gauge) -> None:

@@ -18,8 +18,8 @@ from clients.bench.live import plan
 from clients.bench.offline import Offline, OfflineWord, Reading
 from clients.bench.report import targets, total
 from clients.delays import measure, own_times
-from clients.play import Playback
-from streaming.wire.messages import Ended, Word
+from clients.play import Arrival, Playback
+from streaming.wire.messages import Ack, Ended, ServerMessage, Word
 from tests.support.data import DATA, needs_data
 
 from .build import ready, receipt, segment, words
@@ -139,12 +139,31 @@ def test_each_stream_lasts_the_seconds_asked_for(lengths: list[int], streams: in
 
 
 def test_growth_feeds_exactly_the_time_asked_for() -> None:
-    gauge = Gauge(None, bucket_s=5)
-    blocks = list(gauge.through(speech([clip("a", 3.2), clip("b", 1.0)], 12)))
-    gauge.close()
-    assert sum(map(len, blocks)) == 2 * 12 * RATE
-    assert [round(bucket.until_s) for bucket in gauge.buckets] == [5, 10, 12]
+    assert sum(map(len, speech([clip("a", 3.2), clip("b", 1.0)], 12))) == 2 * 12 * RATE
     assert sum(map(len, silence(7))) == 2 * 7 * RATE
+
+
+def heard(gauge: Gauge, playback: Playback, message: ServerMessage) -> None:
+    playback.captions.receive(message)
+    gauge.hear(playback, Arrival(0.0, message))
+
+
+def test_growth_cuts_speech_where_its_segments_are_final() -> None:
+    gauge, playback = Gauge(None, bucket_s=5), Playback("x")
+    heard(gauge, playback, segment(1, 1, 1, words("one", 1000), final=True))
+    heard(gauge, playback, Ack(2, 60 * RATE))  # taken, not yet done with
+    heard(gauge, playback, segment(3, 2, 1, words("two", 7000), first_word=1))
+    heard(gauge, playback, segment(4, 2, 2, words("two", 7000), first_word=1, final=True))
+    heard(gauge, playback, Ended(5, receipt(13 * RATE, 2)))
+    assert [bucket.until_s for bucket in gauge.buckets] == [7.4, 13]
+
+
+def test_growth_cuts_silence_where_it_is_acknowledged() -> None:
+    gauge, playback = Gauge(None, bucket_s=5), Playback("x")
+    for seq, sample_s in enumerate((1, 4, 6, 9, 10, 11), 1):
+        heard(gauge, playback, Ack(seq, sample_s * RATE))
+    heard(gauge, playback, Ended(7, receipt(11 * RATE, 0)))
+    assert [bucket.until_s for bucket in gauge.buckets] == [6, 11]
 
 
 def write(path: Path, seconds: float) -> None:
