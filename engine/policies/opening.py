@@ -56,6 +56,17 @@ def _whisper(folder: Path, config: dict[str, Any]) -> ServingPolicy:
     return WhisperServing(WhisperPolicy(tokens, multilingual=multilingual), kv_bytes_per_token=each)
 
 
+def _qwen3_asr(folder: Path, config: dict[str, Any]) -> ServingPolicy:
+    from .qwen3_asr import Qwen3AsrServing
+
+    text = config["thinker_config"]["text_config"]
+    head = int(text.get("head_dim") or int(text["hidden_size"]) // int(text["num_attention_heads"]))
+    each = bytes_per_token(
+        int(text["num_hidden_layers"]), int(text["num_key_value_heads"]), head, width=_width(config)
+    )
+    return Qwen3AsrServing(kv_bytes_per_token=each)
+
+
 def _width(config: dict[str, Any]) -> int:
     return _BYTES.get(str(config.get("torch_dtype") or config.get("dtype")), 2)
 
@@ -70,4 +81,7 @@ def _read(path: Path) -> dict[str, Any]:
     return found
 
 
-_OPENERS: dict[str, Callable[[Path, dict[str, Any]], ServingPolicy]] = {"whisper": _whisper}
+_OPENERS: dict[str, Callable[[Path, dict[str, Any]], ServingPolicy]] = {
+    "whisper": _whisper,
+    "qwen3_asr": _qwen3_asr,
+}

@@ -54,7 +54,7 @@ def log_mel(samples: torch.Tensor, bins: int) -> torch.Tensor:
 
     Each row is scaled by its own loudest value. Rows must have been padded with silence.
     """
-    return _scaled(_log_energies(samples, bins))
+    return _scaled(log_energies(samples, bins))
 
 
 def log_mel_padded(samples: torch.Tensor, bins: int, frames: int) -> torch.Tensor:
@@ -68,11 +68,12 @@ def log_mel_padded(samples: torch.Tensor, bins: int, frames: int) -> torch.Tenso
     usable = samples[: len(padded)]
     padded[: len(usable)] = usable
     out = torch.full((bins, frames), float(np.log10(LOG_FLOOR)))
-    out[:, :spoken] = _log_energies(padded.unsqueeze(0), bins)[0]
+    out[:, :spoken] = log_energies(padded.unsqueeze(0), bins)[0]
     return _scaled(out.unsqueeze(0))[0]
 
 
-def _log_energies(samples: torch.Tensor, bins: int) -> torch.Tensor:
+def log_energies(samples: torch.Tensor, bins: int) -> torch.Tensor:
+    """Decades of mel power: (n, hops * HOP) -> (n, bins, hops); edges are mirrored."""
     window, mel = _tables(bins, samples.device)
     spectrum = torch.stft(samples, FFT, HOP, window=window, return_complex=True)
     power = spectrum[..., :-1].abs().square()
@@ -80,5 +81,9 @@ def _log_energies(samples: torch.Tensor, bins: int) -> torch.Tensor:
 
 
 def _scaled(energies: torch.Tensor) -> torch.Tensor:
-    loudest = energies.amax(dim=(-2, -1), keepdim=True)
+    return scaled_to(energies, energies.amax(dim=(-2, -1), keepdim=True))
+
+
+def scaled_to(energies: torch.Tensor, loudest: torch.Tensor) -> torch.Tensor:
+    """Clipped to `RANGE` decades below `loudest`, then about [-1, 1]."""
     return (torch.maximum(energies, loudest - RANGE) + 4.0) / 4.0
