@@ -97,7 +97,11 @@ async def _demo(source: Source, model: str | None, start: Start) -> int:
         await run([source], [playback], server.url, start, Pace(), None)
     _show(playback)
     report([playback], say)
-    return EXIT_FAULT if playback.faults() else EXIT_OK
+    if not playback.faults():
+        return EXIT_OK
+    for line in server.log:
+        say(f"server: {line}")
+    return EXIT_FAULT
 
 
 def _show(playback: Playback) -> None:

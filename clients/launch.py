@@ -23,10 +23,11 @@ class LaunchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running child: its base URL (http) and process id."""
+    """A running child: its base URL (http), process id, and the newest lines it printed."""
 
     url: str
     pid: int
+    log: Sequence[str] = ()
 
 
 @asynccontextmanager
@@ -58,7 +59,7 @@ async def serving(
             reason = f"not ready within {start_s:.0f} s" if isinstance(error, TimeoutError) else str(error)
             last = "".join(f"\n  {line}" for line in kept)
             raise LaunchError(f"the server did not start: {reason}{last}") from error
-        yield Server(url, process.pid)
+        yield Server(url, process.pid, kept)
     finally:
         await _stop(process, stop_s)
         if reader is not None:

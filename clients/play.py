@@ -50,7 +50,7 @@ class Playback:
     sent: int = 0
     """Samples sent."""
     lag_s: float = 0.0
-    """The worst delay of a packet behind its time: ours, not the server's."""
+    """The worst delay of a packet behind its time: this machine was busy, or the server paused reading."""
     ended_sending_s: float | None = None
     """When `end` was sent, on the stream's clock."""
     finished_s: float | None = None

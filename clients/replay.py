@@ -104,8 +104,11 @@ def main(argv: Sequence[str]) -> int:
         )
         return EXIT_NO_SERVER
     except LaunchError as error:
-        print(error, file=sys.stderr)
+        say(str(error))
         return EXIT_NO_SERVER
+    except OSError as error:  # the events or the transcripts cannot be written
+        say(f"{error.filename}: {error.strerror}")
+        return EXIT_FILE
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return EXIT_FAULT

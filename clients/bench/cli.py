@@ -1,4 +1,4 @@
-"""`seamscribe bench live | growth | languages | formats`.
+"""`seamscribe bench live | growth | languages | formats | table`.
 
 Exit status: 0 the run is whole (and with --gate every target met), 1 it is not, 2 nothing to play,
 3 no server.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 from clients.launch import LaunchError, Server, serving
@@ -21,7 +23,7 @@ from clients.replay import speed
 from engine.weights import DEFAULT_MODEL, WeightsError, find_weights
 from streaming.wire.messages import Start
 
-from . import formats, growth, languages, report
+from . import formats, growth, languages, markdown, report
 from .corpus import Clip, CorpusError, build
 from .evaluate import Scored, evaluate
 from .live import Played, plan, play_slots
@@ -36,9 +38,13 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit status."""
     options = parser().parse_args(argv)
     try:
+        if options.json is not None:
+            # A run lasts many minutes: find out now that its result cannot be kept.
+            options.json.parent.mkdir(parents=True, exist_ok=True)
+            options.json.touch()
         status: int = asyncio.run(options.run(options))
         return status
-    except (CorpusError, WeightsError, ValueError) as error:
+    except (CorpusError, WeightsError, OSError, ValueError) as error:
         tell(str(error))
         return EXIT_NOTHING
     except LaunchError as error:
@@ -78,6 +84,9 @@ def parser() -> argparse.ArgumentParser:
     odd = _kind(kinds, "formats", "every file ends in text or a clear error", _formats)
     odd.add_argument("--folder", default="formats", help="inside --audio (default %(default)s)")
     odd.add_argument("--speed", type=speed, default=None, help="default max")
+    kept = kinds.add_parser("table", help="kept live runs as a Markdown table")
+    kept.set_defaults(run=_table, json=None)
+    kept.add_argument("runs", nargs="+", type=Path, metavar="F", help="what bench live --json wrote")
     return made
 
 
@@ -94,7 +103,7 @@ def _kind(kinds: Any, name: str, help: str, run: Any) -> argparse.ArgumentParser
         action="append",
         default=[],
         metavar="ARG",
-        help="passed on to seamscribe serve; may repeat",
+        help="passed to seamscribe serve instead of engine and model, as --serve=ARG; may repeat",
     )
     return made
 
@@ -136,14 +145,19 @@ async def measured(
         return Start(language=clip.language if options.pin_language else None)
 
     meter: Meter | None = None
+    before = process_time()
     async with server(options) as target:
         if target.pid:
             async with metering(target.pid) as meter:
                 played = await play_slots(target.url, slots, pace, start, tell)
         else:
             played = await play_slots(target.url, slots, pace, start, tell)
+    audio_s = sum(clip.seconds for clip, _ in played)
+    described = settings(options, played)
+    # Both share the machine: what the bench itself took is not the server's, but it was not free.
+    described["bench_cpu_s_per_audio_s"] = round((process_time() - before) / audio_s, 4)
     rows = [(clip, evaluate(clip, playback, readings[id(clip)])) for clip, playback in played]
-    return rows, meter, settings(options, played)
+    return rows, meter, described
 
 
 def settings(options: argparse.Namespace, played: Played) -> dict[str, Any]:
@@ -226,6 +240,15 @@ async def _languages(options: argparse.Namespace) -> int:
         found = report.total(scores, meter)
         report.write_json(options.json, report.document("languages", described, found, [], scores))
     return EXIT_FAULT if wrong else EXIT_OK
+
+
+async def _table(options: argparse.Namespace) -> int:
+    try:
+        print(markdown.table([json.loads(path.read_text(encoding="utf-8")) for path in options.runs]), end="")
+    except KeyError as error:
+        tell(f"not a run of bench live: it lacks {error}")
+        return EXIT_NOTHING
+    return EXIT_OK
 
 
 async def _formats(options: argparse.Namespace) -> int:

@@ -39,7 +39,8 @@ class Scored:
     rtf: float
     """Seconds from the first sample to the receipt, per second of audio: 1 keeps up."""
     send_lag_s: float
-    """The worst lateness of our own sending: above some 0.1 s the bench machine itself was too busy."""
+    """The worst lateness of our own sending: above some 0.1 s the machine was too busy for the bench, or the
+    server paused reading."""
     faults: list[str]
     text: str = ""
     language: str | None = None

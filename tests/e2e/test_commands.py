@@ -96,6 +96,13 @@ def test_an_unreadable_file_does_not_stop_the_others(
     assert replay.main([str(bad)]) == replay.EXIT_FILE
 
 
+def test_a_place_that_cannot_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = wav(tmp_path / "a.wav", "x")
+    assert run(path, "--events", tmp_path / "none" / "e.jsonl") == replay.EXIT_FILE
+    assert "e.jsonl: No such file" in capsys.readouterr().err
+    assert run(path, "--out", path) == replay.EXIT_FILE
+
+
 def test_no_server_is_said_with_the_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status = replay.main([str(wav(tmp_path / "a.wav", "x")), "--url", "http://127.0.0.1:9"])
     assert status == replay.EXIT_NO_SERVER
@@ -158,6 +165,26 @@ def test_bench_live_measures_and_keeps_the_run(tmp_path: Path, capsys: pytest.Ca
     assert {"commit", "versions", "machine"} <= set(found["environment"])
     assert found["settings"]["engine"] == "fake"
     assert "WER live" in capsys.readouterr().out
+    assert bench.main(["table", str(kept), str(kept)]) == 0
+    header, rule, first, second = capsys.readouterr().out.splitlines()
+    assert header.count("|") == rule.count("|") == first.count("|")
+    assert first == second
+    assert first.startswith("| slots | 2 | 0.1 min | 0.00 / - % |")
+
+
+def test_bench_finds_out_at_once_that_its_result_cannot_be_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = manifest(tmp_path)
+    place = folder / "a.wav" / "run.json"
+    assert bench.main(["live", "--audio", str(folder), "--json", str(place), *FAKE]) == 2
+    assert "a.wav" in capsys.readouterr().err
+
+
+def test_bench_table_takes_live_runs_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.json").write_text("{}", encoding="utf-8")
+    assert bench.main(["table", str(tmp_path / "x.json")]) == 2
+    assert "not a run of bench live" in capsys.readouterr().err
 
 
 def test_bench_growth_cuts_buckets_and_silence_stays_silent(tmp_path: Path) -> None:
