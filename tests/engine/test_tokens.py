@@ -21,7 +21,8 @@ SAMPLE = (
 def model(name: str) -> tuple[FileTokens, dict[str, int], list[tuple[str, str]], Path]:
     path = find_weights(name) / "tokenizer.json"
     body = json.loads(path.read_text("utf-8"))["model"]
-    merges = [tuple(m.split(" ")) if isinstance(m, str) else tuple(m) for m in body["merges"]]
+    pairs = [m.split(" ") if isinstance(m, str) else m for m in body["merges"]]
+    merges = [(str(a), str(b)) for a, b in pairs]
     return FileTokens.open(path), body["vocab"], merges, path
 
 

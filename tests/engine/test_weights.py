@@ -71,7 +71,12 @@ def test_a_checked_file_is_not_read_again(split: Path, monkeypatch: pytest.Monke
     find_weights("toy")
     read: list[Path] = []
     real = weights.sha256_of
-    monkeypatch.setattr(weights, "sha256_of", lambda path: read.append(path) or real(path))
+
+    def counted(path: Path) -> str:
+        read.append(path)
+        return real(path)
+
+    monkeypatch.setattr(weights, "sha256_of", counted)
     folder = find_weights("toy")
     assert read == []
     (folder / "config.json").touch()
