@@ -66,7 +66,9 @@ def parser() -> argparse.ArgumentParser:
     live = _kind(kinds, "live", "streams at speed 1 against reference texts", _live)
     live.add_argument("--streams", type=int, default=1, help="how many at once (default 1)")
     live.add_argument("--seconds", type=float, help="audio per stream; left out: every clip once")
-    live.add_argument("--select", default="en", help="librispeech, ljspeech, long, en, or parts of paths")
+    live.add_argument(
+        "--select", default="en", help="librispeech, ljspeech, long, en; en:1688; parts of paths"
+    )
     live.add_argument("--seed", type=int, default=1, help="of the gaps between joined utterances")
     live.add_argument("--pin-language", action="store_true", help="tell the server each clip's language")
     live.add_argument("--factor", type=float, default=1.0, help="widens the delay targets (several streams)")

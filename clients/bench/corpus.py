@@ -138,14 +138,16 @@ _RECIPES: dict[str, tuple[Callable[[list[Row], int, Warn], list[Clip]], ...]] = 
 def build(folder: Path, select: str, seed: int, warn: Warn) -> list[Clip]:
     """The clips of `select`: recipe names or parts of a path, separated by commas.
 
-    Recipes: librispeech, ljspeech, long, en (these three). Anything else picks each recording with a
-    reference whose path holds it. Raises `CorpusError`, also when a word selects nothing.
+    Recipes: librispeech, ljspeech, long, en (these three); `librispeech:1688` takes those of its clips whose
+    name holds 1688. Anything else picks each recording with a reference whose path holds it. Raises `CorpusError`, also when a word selects nothing.
     """
     rows = read_manifest(folder)
     clips: list[Clip] = []
     for word in filter(None, (part.strip() for part in select.split(","))):
-        if word in _RECIPES:
-            found = [clip for recipe in _RECIPES[word] for clip in recipe(rows, seed, warn)]
+        recipes, _, part = word.partition(":")
+        if recipes in _RECIPES:
+            made = [clip for recipe in _RECIPES[recipes] for clip in recipe(rows, seed, warn)]
+            found = [clip for clip in made if part in clip.name]
         else:
             found = _each([r for r in rows if word in r.name and r.text], warn)
         if not found:

@@ -218,7 +218,8 @@ def test_the_seed_decides_the_gaps(tmp_path: Path) -> None:
 def test_a_selection_that_fits_nothing_is_an_error(tmp_path: Path) -> None:
     folder(tmp_path)
     assert [c.name for c in build(tmp_path, "lj/,1-1", 1, print)][-1] == "u/librispeech/1-1.wav"
-    for select in ("none-such", "lj/,none-such", ","):
+    assert [c.name for c in build(tmp_path, "en: q,long", 1, print)] == ["librispeech q", "long/a.wav"]
+    for select in ("none-such", "lj/,none-such", "librispeech:none-such", ","):
         with pytest.raises(CorpusError):
             build(tmp_path, select, 1, print)
 
