@@ -139,7 +139,8 @@ def build(folder: Path, select: str, seed: int, warn: Warn) -> list[Clip]:
     """The clips of `select`: recipe names or parts of a path, separated by commas.
 
     Recipes: librispeech, ljspeech, long, en (these three); `librispeech:1688` takes those of its clips whose
-    name holds 1688. Anything else picks each recording with a reference whose path holds it. Raises `CorpusError`, also when a word selects nothing.
+    name holds 1688. Anything else picks each recording with a reference whose path holds it. Raises
+    `CorpusError`, also when a word selects nothing.
     """
     rows = read_manifest(folder)
     clips: list[Clip] = []
