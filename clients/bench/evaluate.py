@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -78,13 +79,23 @@ def offline_times(
     """Word times by the offline alignment where it knows the word, the service's own elsewhere; and which."""
     own = own_times(playback)
     known = [False] * len(own.ends)
-    # Where a unit is a character, the two sides do not cut the text alike, and a match means nothing.
-    if reading is None or language in UNSPACED:
+    if reading is None:
         return own, known
     starts, ends = list(own.starts), list(own.ends)
-    mine = [word.text for word in playback.captions.transcript]
-    for index, other in matches(mine, [word.text for word in reading.words]).items():
-        word = reading.words[other]
-        if abs(word.end_s - ends[index]) <= SAME_WORD_S:
-            starts[index], ends[index], known[index] = word.start_s, word.end_s, True
-    return WordTimes(starts, ends), known
+    # Where a unit is a character, the two sides do not cut the text alike, and a match means nothing.
+    if language not in UNSPACED:
+        mine = [word.text for word in playback.captions.transcript]
+        for index, other in matches(mine, [word.text for word in reading.words]).items():
+            word = reading.words[other]
+            if abs(word.end_s - ends[index]) <= SAME_WORD_S:
+                starts[index], ends[index], known[index] = word.start_s, word.end_s, True
+    return WordTimes(_voiced(starts, ends, reading.speech_starts_s), ends), known
+
+
+def _voiced(starts: Sequence[float], ends: Sequence[float], onsets: Sequence[float]) -> list[float]:
+    """Each start moved to where voice begins inside the word, if it does."""
+    moved = []
+    for start, end in zip(starts, ends, strict=True):
+        index = bisect_right(onsets, end) - 1
+        moved.append(max(start, onsets[index]) if index >= 0 else start)
+    return moved

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import wave
 from pathlib import Path
 
@@ -83,6 +84,18 @@ def test_the_offline_alignment_is_believed_where_it_knows_the_word() -> None:
     assert found.offline is not None
     assert found.offline.count == 1
     assert found.faults == []
+
+
+def test_speech_starts_where_the_voice_does_not_where_alignment_puts_the_word() -> None:
+    playback = played(*PLAYED, finals=[2.75, 5.5], sent_s=4.5)
+    spoken = reading(("red", 0.7, 1.4), ("green", 1.5, 1.9), ("blue", 3.6, 4.4))
+    voiced = dataclasses.replace(spoken, speech_starts_s=(1.1, 4.2))
+    assert evaluate(clip("x", 4.5), playback, spoken).delays.first_text == pytest.approx(
+        [2.5 - 0.7, 5.0 - 3.6]
+    )
+    assert evaluate(clip("x", 4.5), playback, voiced).delays.first_text == pytest.approx(
+        [2.5 - 1.1, 5.0 - 4.2]
+    )
 
 
 def test_without_a_receipt_nothing_is_covered() -> None:
