@@ -163,6 +163,8 @@ class SglangRecognizer:
                     break
         if last is None or last.finish is None:
             raise EngineError("garbage", "the engine's answer ended without an end", retryable=True)
+        self.counters["prompt_tokens"] += last.prompt_tokens
+        self.counters["cached_tokens"] += last.cached_tokens
         if last.finish == "abort":
             raise EngineError("aborted", last.detail or "the engine gave the request up", retryable=True)
         return self._reply(last, None)

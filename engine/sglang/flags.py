@@ -18,6 +18,10 @@ PROCESSORS = "engine.sglang.plugin"
 MODELS = "engine.sglang.models"
 
 
+_PROMPT = 64
+"""Prompt tokens a request that a prefill batch is sized for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """Where the engine runs. `memory_gib` is one GPU's memory, None on a CPU. `flash_attention` tells
@@ -45,6 +49,8 @@ class LaunchSettings:
     """Prefill pieces and decode steps share batches."""
     memory_fraction: float | None = None
     """Share of the GPU's memory for weights and KV cache; None leaves it to SGLang."""
+    prefill_batch: int = 32
+    """Requests whose audio is encoded together, where prompts are not cut into pieces."""
     priorities: bool = True
     variable_window: bool = True
     """Our model package: encode the spoken window instead of the full one."""
@@ -70,6 +76,9 @@ def plan_flags(facts: ModelFacts, machine: Machine, settings: LaunchSettings) ->
             flags["enable_mixed_chunk"] = True
     else:
         flags["chunked_prefill_size"] = -1
+        # Without pieces this is what bounds a batch: encoder positions and some prompt for each request.
+        positions = round(facts.native_s * facts.audio_tokens_per_s) + _PROMPT
+        flags["max_prefill_tokens"] = settings.prefill_batch * positions
     if not facts.prefix_cache:
         flags["disable_radix_cache"] = True
     if settings.memory_fraction is not None:
@@ -92,6 +101,7 @@ def _cpu(settings: LaunchSettings) -> dict[str, Any]:
         "attention_backend": "torch_native",
         "disable_overlap_schedule": True,
         "max_total_tokens": 20_000,
+        "max_prefill_tokens": 16_384,
     }
     # On a CPU the default is computed from GPU numbers and comes out negative.
     return flags if settings.memory_fraction is not None else flags | {"mem_fraction_static": 0.3}

@@ -81,7 +81,7 @@ class InprocTransport:
         """In the engine's thread: run one request and put what comes into `box`."""
         arguments: dict[str, Any] = {
             "sampling_params": dict(request.sampling),
-            "audio_data": as_bytes(request.pcm),
+            "audio_data": request.payload or as_bytes(request.pcm),
             "rid": request.rid,
             "return_logprob": request.logprobs,
             "stream": request.stream,

@@ -21,6 +21,8 @@ class Request:
     priority: int | None = None
     logprobs: bool = False
     stream: bool = True
+    payload: bytes | None = None
+    """Audio as a file instead of samples, for an engine without our plugin; in process only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,85 @@
+"""How busy the machine is while a load runs: GPU by the driver's tool, CPU by the kernel's counters."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+_QUERY = ("--query-gpu=utilization.gpu,memory.used", "--format=csv,noheader,nounits", "-lms", "500")
+
+
+@dataclass(slots=True)
+class Usage:
+    """Filled when the measured block ends. `gpu` in percent, `gpu_mib` at most, cores as a number."""
+
+    gpu: float = 0.0
+    gpu_mib: float = 0.0
+    machine_cores: float = 0.0
+    own_cores: float = 0.0
+    _samples: list[tuple[float, float]] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def metered() -> AsyncIterator[Usage]:
+    """Measure what happens inside the block."""
+    usage = Usage()
+    loop = asyncio.get_running_loop()
+    reader = asyncio.create_task(_watch_gpu(usage))
+    began, machine, own = loop.time(), _machine_s(), _own_s()
+    try:
+        yield usage
+    finally:
+        seconds = max(loop.time() - began, 1e-9)
+        usage.machine_cores = (_machine_s() - machine) / seconds
+        usage.own_cores = (_own_s() - own) / seconds
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
+        if usage._samples:
+            usage.gpu = sum(s[0] for s in usage._samples) / len(usage._samples)
+            usage.gpu_mib = max(s[1] for s in usage._samples)
+
+
+async def _watch_gpu(usage: Usage) -> None:
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return
+    process = await asyncio.create_subprocess_exec(tool, *_QUERY, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        async for line in process.stdout:
+            with contextlib.suppress(ValueError):
+                busy, used = line.decode().split(",")[:2]
+                usage._samples.append((float(busy), float(used)))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
+
+
+def _machine_s() -> float:
+    """CPU seconds of all processes since the machine started, idle and waiting apart."""
+    try:
+        with open("/proc/stat", encoding="ascii") as file:
+            ticks = [int(part) for part in file.readline().split()[1:9]]
+    except (OSError, ValueError):
+        return 0.0
+    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+
+
+def _own_s() -> float:
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    return own.ru_utime + own.ru_stime
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below which `share` of `values` lie; 0 for none."""
+    if not values:
+        return 0.0
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, round(share * (len(ordered) - 1)))]
