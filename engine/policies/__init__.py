@@ -11,6 +11,9 @@ from typing import Any
 
 POLICIES: dict[str, str] = {
     "whisper": "engine.policies.whisper:WhisperPolicy",
+    "qwen3_asr": "engine.policies.qwen3_asr:Qwen3AsrServing",
+    "moss_td": "engine.policies.moss_td:MossTdServing",
+    "fun_asr": "engine.policies.fun_asr:FunAsrServing",
 }
 """Policy name -> "module:attribute"."""
 

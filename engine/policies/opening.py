@@ -10,12 +10,25 @@ from typing import Any
 from engine.kv import bytes_per_token
 from engine.tokens import FileTokens
 
+from . import load_policy
 from .serving import ServingPolicy
 
 MULTILINGUAL_VOCABULARY = 51_865
 """Smallest vocabulary of the Whisper models that know languages."""
 
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+OMNI = ("moss_td", "fun_asr")
+"""Policies of models that SGLang-Omni serves: named instead of opened, since nothing of theirs is read."""
+
+
+def open_named(name: str) -> ServingPolicy:
+    """The policy of a model that SGLang-Omni serves; raises `LookupError` for others."""
+    if name not in OMNI:
+        raise LookupError(f"{name!r} is not served by SGLang-Omni; those are: {', '.join(OMNI)}")
+    policy: ServingPolicy = load_policy(name)()
+    return policy
 
 
 def open_serving(folder: Path) -> ServingPolicy:

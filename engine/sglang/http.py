@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +19,7 @@ import msgspec
 from engine.contract import EngineError
 
 from .http1 import Endpoint, HttpError
-from .payload import as_url
+from .payload import as_url, wav_url
 from .transport import Part, Request, part_of
 
 _DONE = b"[DONE]"
@@ -51,18 +51,25 @@ class HttpTransport:
     """A `Transport` over `urls`; belongs to one event loop."""
 
     def __init__(
-        self, urls: Sequence[str], settings: HttpSettings | None = None, *, key: str | None = None
+        self,
+        urls: Sequence[str],
+        settings: HttpSettings | None = None,
+        *,
+        key: str | None = None,
+        body: Callable[[Request], dict[str, Any]] | None = None,
     ) -> None:
+        """`body` writes the request for servers that take another form than SGLang's own."""
         if not urls:
             raise ValueError("at least one server is needed")
         self._settings = settings or HttpSettings()
+        self._body = body or generate_body
         self._servers = [_Server(Endpoint(url, key=key, connect_s=self._settings.connect_s)) for url in urls]
         self._owner: dict[str, _Server] = {}
         self._chores: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def generate(self, request: Request) -> AsyncGenerator[Part, None]:
-        body = msgspec.json.encode(_body(request))
+        body = msgspec.json.encode(self._body(request))
         tried: list[_Server] = []
         while True:
             server = self._pick(tried)
@@ -171,7 +178,8 @@ class HttpTransport:
         server.resting_until = asyncio.get_running_loop().time() + server.rest_s
 
 
-def _body(request: Request) -> dict[str, Any]:
+def generate_body(request: Request) -> dict[str, Any]:
+    """SGLang's own `/generate`."""
     body: dict[str, Any] = {
         "rid": request.rid,
         "audio_data": as_url(request.pcm),
@@ -187,6 +195,20 @@ def _body(request: Request) -> dict[str, Any]:
     if request.logprobs:
         body["return_logprob"] = True
     return body
+
+
+def omni_body(request: Request) -> dict[str, Any]:
+    """SGLang-Omni's `/generate`: audio as a WAV data URL beside the prompt, one answer, no stream.
+
+    It is the route that says how an output ended. It takes no id and no priority, and nothing aborts it.
+    """
+    sampling = {k: v for k, v in request.sampling.items() if k not in ("custom_params", "stream_interval")}
+    return {
+        "prompt": request.text or "",
+        "metadata": {"audio_data": wav_url(request.pcm), **request.sampling.get("custom_params", {})},
+        "sampling_params": sampling,
+        "return_logprob": False,
+    }
 
 
 def _decoded(data: bytes) -> dict[str, Any]:

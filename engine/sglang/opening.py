@@ -9,16 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine.contract import EngineError
-from engine.policies.opening import convert_packaged, open_serving
+from engine.policies.opening import OMNI, convert_packaged, open_named, open_serving
 
 from .client import ClientSettings, SglangRecognizer
 from .compat import adapt_flags, installed
 from .flags import LaunchSettings, environment, plan_flags, refuse
-from .http import HttpTransport
+from .http import HttpTransport, omni_body
 from .inproc import open_inproc
 from .launcher import find_machine
 from .transport import Transport
 
+_OMNI_RUNNING = 64
+"""Requests that one SGLang-Omni stage decodes at once by default."""
 _CPU_RUNNING = 8
 """Requests at once where there is no GPU: it is for tests there."""
 
@@ -37,6 +39,14 @@ def open_recognizer(
     `concurrency` 0 takes what the engine holds at once. Blocks until an engine in this process runs.
     Raises `EngineError`.
     """
+    if model in OMNI:
+        if not servers:
+            raise EngineError("model", f"{model} needs the address of its server", retryable=False)
+        omni = HttpTransport(servers, key=key, body=omni_body)
+        held = concurrency or _OMNI_RUNNING * len(servers)
+        return SglangRecognizer(
+            omni, open_named(model), ClientSettings(model=model, concurrency=held, priorities=False)
+        )
     folder = serving_folder(model)
     try:
         policy = open_serving(folder)

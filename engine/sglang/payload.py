@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import io
+import wave
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +32,22 @@ def to_pcm16(audio: npt.NDArray[np.float32]) -> bytes:
 def as_url(pcm: bytes) -> str:
     """The payload of an HTTP request."""
     return MEDIA_TYPE + base64.b64encode(pcm).decode("ascii")
+
+
+def as_wav(pcm: bytes) -> bytes:
+    """The samples as a WAV file, for engines that take nothing else."""
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(RATE)
+        file.writeframes(pcm)
+    return buffer.getvalue()
+
+
+def wav_url(pcm: bytes) -> str:
+    """The same as a data URL."""
+    return "data:audio/wav;base64," + base64.b64encode(as_wav(pcm)).decode("ascii")
 
 
 def as_bytes(pcm: bytes) -> bytes:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import wave
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from engine.sglang.inproc import InprocTransport, open_inproc
+from engine.sglang.payload import as_wav
 from engine.sglang.transport import Part, Request
 
 
@@ -41,14 +40,3 @@ class StockTransport:
 def open_stock(folder: Path, flags: Mapping[str, Any], environment: Mapping[str, str]) -> StockTransport:
     """Start it in this process; blocks."""
     return StockTransport(open_inproc({"model_path": str(folder), **flags}, environment))
-
-
-def as_wav(pcm: bytes) -> bytes:
-    """16-bit mono at 16 kHz as a WAV file."""
-    buffer = io.BytesIO()
-    with wave.open(buffer, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(16_000)
-        file.writeframes(pcm)
-    return buffer.getvalue()
