@@ -101,7 +101,13 @@ class Session:
         return self._now - max(heard, self._segments[0].start)
 
     @property
+    def kept(self) -> int:
+        """Samples of audio held in memory."""
+        return self._ring.end - self._ring.start
+
+    @property
     def language(self) -> str | None:
+        """The language spoken; None while it is not known."""
         return self._language.language
 
     def tasks_to_run(self) -> list[RecognitionTask]:
