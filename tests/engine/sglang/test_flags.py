@@ -1,0 +1,113 @@
+"""Flags follow from a model's facts; sets known to crash are refused with the reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine.policies.qwen3_asr import Qwen3AsrServing
+from engine.policies.serving import ModelFacts
+from engine.sglang.compat import adapt_flags
+from engine.sglang.flags import (
+    LaunchSettings,
+    Machine,
+    as_arguments,
+    environment,
+    parse_arguments,
+    plan_flags,
+    refuse,
+)
+
+WHOLE = ModelFacts(
+    native_s=30.0,
+    audio_tokens_per_s=50.0,
+    context_tokens=448,
+    kv_bytes_per_token=18_432,
+    chunked_prefill=False,
+    prefix_cache=False,
+)
+PIECES = Qwen3AsrServing(kv_bytes_per_token=114_688).facts
+GPU = Machine(memory_gib=139.0, flash_attention=False)
+
+
+def test_prompts_that_must_stay_whole() -> None:
+    flags = plan_flags(WHOLE, GPU, LaunchSettings())
+    assert flags["chunked_prefill_size"] == -1
+    assert flags["disable_radix_cache"] is True
+    assert "enable_mixed_chunk" not in flags
+    assert refuse(WHOLE, flags) == []
+
+
+def test_prompts_that_may_be_cut() -> None:
+    flags = plan_flags(PIECES, GPU, LaunchSettings(chunk=1024))
+    assert flags["chunked_prefill_size"] == 1024
+    assert flags["enable_mixed_chunk"] is True
+    assert "disable_radix_cache" not in flags
+    assert flags["attention_backend"] == "flashinfer"
+    assert refuse(PIECES, flags) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"chunked_prefill_size": "2048"}, "assertion"),
+        ({"chunked_prefill_size": None}, "default"),
+        ({"enable_mixed_chunk": True}, "mixed"),
+        ({"disable_radix_cache": False}, "prefix cache"),
+        ({"context_length": "2048"}, "448"),
+        ({"skip_tokenizer_init": True}, "text"),
+        ({"device": "cpu", "mem_fraction_static": None}, "CPU"),
+    ],
+)
+def test_sets_that_crash_are_refused(change: dict[str, object], word: str) -> None:
+    reasons = refuse(WHOLE, plan_flags(WHOLE, GPU, LaunchSettings()) | change)
+    assert len(reasons) == 1
+    assert word in reasons[0]
+
+
+def test_a_cpu_gets_what_it_needs() -> None:
+    flags = plan_flags(WHOLE, Machine(), LaunchSettings())
+    assert flags["device"] == "cpu"
+    assert flags["mem_fraction_static"] > 0
+    assert refuse(WHOLE, flags) == []
+    assert environment(WHOLE, LaunchSettings(), Machine())["OMP_NUM_THREADS"] == "1"
+
+
+def test_our_model_package_is_loaded_for_variable_windows_only() -> None:
+    loaded = environment(WHOLE, LaunchSettings(), GPU)
+    plain = environment(WHOLE, LaunchSettings(variable_window=False), GPU)
+    assert "SGLANG_EXTERNAL_MODEL_PACKAGE" in loaded
+    assert "SGLANG_EXTERNAL_MODEL_PACKAGE" not in plain
+    assert "SGLANG_EXTERNAL_MODEL_PACKAGE" not in environment(PIECES, LaunchSettings(), GPU)
+    assert "SGLANG_EXTERNAL_MM_PROCESSOR_PACKAGE" in plain
+
+
+def test_flags_travel_as_arguments_and_back() -> None:
+    arguments = as_arguments({"port": 3, "enable_metrics": True, "stream": False, "log_level": "info"})
+    assert arguments == ["--port", "3", "--enable-metrics", "--log-level", "info"]
+    assert parse_arguments([*arguments, "--mem-fraction-static=0.5"]) == {
+        "port": "3",
+        "enable_metrics": True,
+        "log_level": "info",
+        "mem_fraction_static": "0.5",
+    }
+    with pytest.raises(ValueError, match="not a flag"):
+        parse_arguments(["loose"])
+
+
+def test_older_versions_are_not_given_flags_they_do_not_know() -> None:
+    flags = {"prefill_decode_interval": 2, "chunked_prefill_size": 512}
+    assert adapt_flags(flags, (0, 5, 17)) == {"chunked_prefill_size": 512}
+    assert adapt_flags(flags, (0, 5, 23)) == flags
+    assert adapt_flags(flags, None) == flags
+
+
+def test_priorities_are_a_setting() -> None:
+    on, off = (plan_flags(PIECES, GPU, LaunchSettings(priorities=value)) for value in (True, False))
+    assert on["enable_priority_scheduling"] is True
+    assert "enable_priority_scheduling" not in off
+
+
+def test_facts_are_values() -> None:
+    assert replace(WHOLE, native_s=20.0).native_s == 20.0
