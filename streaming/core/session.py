@@ -20,17 +20,17 @@ from engine.contract import (
     Word,
 )
 
-from .events import Cover, Ended, Event, Flushed, GapDeclared, Receipt
+from .events import Ended, Event, Flushed
 from .gate import Activity, Edge, Paused, SpeechGate, Started
 from .language import LanguageTracker
-from .ledger import Ledger
 from .plausible import spoken
+from .record import Record
 from .ring import AudioRing
 from .segmenter import Cause, Cut, Segmenter
 from .settings import SessionSettings
 from .spans import to_samples
 from .stabilizer import Horizons, Stabilizer
-from .transcript import Segment, Transcript
+from .transcript import Segment
 
 LADDER = 3
 """Tries of a final window before its audio is declared a gap."""
@@ -65,14 +65,12 @@ class Session:
         self._ring = AudioRing()
         self._gate = SpeechGate(settings.gate())
         self._activity = Activity()
+        self._record = Record(self._activity)
+        self._segments = self._record.segments
+        self._transcript = self._record.transcript
         self._segmenter = Segmenter(settings.window(capabilities.max_window_s))
         self._stabilizer = Stabilizer()
-        self._transcript = Transcript()
-        self._ledger = Ledger()
         self._language = LanguageTracker(language)
-        self._segments: deque[Segment] = deque()
-        self._shown = 0  # segments numbered so far
-        self._last_end = 0  # end of the last closed segment
         self._task: RecognitionTask | None = None
         self._cut: Cut | None = None
         self._tasks_made = 0
@@ -83,7 +81,6 @@ class Session:
         self._ended = False
         self._to_run: list[RecognitionTask] = []
         self._to_cancel: list[str] = []
-        self._events: list[Event] = []
 
     # -- what it tells ---------------------------------------------------------------------------
 
@@ -120,8 +117,7 @@ class Session:
         return ids
 
     def events_to_send(self) -> list[Event]:
-        events, self._events = self._events, []
-        return events
+        return self._record.drain()
 
     def stretch(self, factor: float) -> None:
         """Load told by the shell: refresh intervals are multiplied by `factor` (>= 1)."""
@@ -201,7 +197,7 @@ class Session:
         match edge:
             case Started(at):
                 if not self._segments:
-                    self._segmenter.restart(at, self._last_end)
+                    self._segmenter.restart(at, self._record.last_end)
                 self._segments.append(Segment(start=at))
             case Paused(at, voice_end):
                 self._segments[-1].end = at
@@ -306,7 +302,7 @@ class Session:
         )
         self._tail_heard = cut.end
         segment = self._commit_open(stable)
-        self._show(segment, self._stabilizer.tail)
+        self._record.show(segment, self._stabilizer.tail, now=self._now, language=self.language)
         self._segmenter.committed(self._ring, self._transcript.end)
 
     def _commit_open(self, words: tuple[Word, ...]) -> Segment:
@@ -317,12 +313,12 @@ class Session:
         for i, word in enumerate(words):
             sentence = word.text[-1:] in SENTENCE_ENDS
             if word.end - segment.start >= (length if sentence else 2 * length) and segment.end is None:
-                self._commit(segment, words[: i + 1])
+                self._record.commit(segment, words[: i + 1])
                 segment.end = word.end
                 self._segments.insert(1, Segment(start=word.end))
-                self._close(segment)
+                self._record.close(now=self._now, language=self.language)
                 return self._commit_open(words[i + 1 :])
-        self._commit(segment, words)
+        self._record.commit(segment, words)
         return segment
 
     def _finish(self, cut: Cut, words: tuple[Word, ...], *, cause: str | None) -> None:
@@ -342,64 +338,22 @@ class Session:
                 border = (segment.end or 0) + upcoming.start
                 mine = tuple(w for w in words if w.start + w.end < border)
             words = words[len(mine) :]
-            self._commit(segment, mine)
-            self._close(segment, cause=cause)
-        self._segmenter.committed(self._ring, max(self._transcript.end, self._last_end))
+            self._record.commit(segment, mine)
+            self._record.close(now=self._now, language=self.language, cause=cause)
+        self._segmenter.committed(self._ring, max(self._transcript.end, self._record.last_end))
         if self._segments:
-            self._segmenter.restart(self._segments[0].start, self._last_end)
-
-    # -- what readers see ------------------------------------------------------------------------
-
-    def _commit(self, segment: Segment, words: tuple[Word, ...]) -> None:
-        if not words:
-            return
-        if not segment.words:
-            segment.first_word = self._transcript.count
-        segment.words.extend(words)
-        self._transcript.append(words)
-
-    def _show(self, segment: Segment, partial: tuple[Word, ...], *, final: bool = False) -> None:
-        """Send the segment's present state, if anybody saw it before or there is something to see."""
-        if (segment.id is None and not segment.words and not partial) or (
-            partial == segment.partial and len(segment.words) == segment.told and not final
-        ):
-            return
-        segment.partial = partial
-        segment.told = len(segment.words)
-        if segment.id is None:
-            self._shown += 1
-            segment.id = self._shown
-        if not segment.words:
-            segment.first_word = self._transcript.count
-        self._events.append(segment.update(self._now, self._language.language, final=final))
-
-    def _close(self, segment: Segment, *, cause: str | None = None) -> None:
-        """The first segment is over: account for its audio and send its final state."""
-        assert segment.end is not None
-        self._segments.popleft()
-        self._ledger.cover(segment.start, Cover.SILENCE)
-        heard = segment.words[-1].end if segment.words else segment.start
-        lost = cause is not None and self._activity.voiced(heard, segment.end) > 0
-        if segment.words:
-            self._ledger.cover(min(heard, segment.end) if lost else segment.end, Cover.TEXT)
-        if lost and cause is not None:
-            self._ledger.cover(segment.end, Cover.GAP, cause)
-            self._events.append(GapDeclared(max(heard, segment.start), segment.end, cause))
-        self._ledger.cover(segment.end, Cover.SILENCE)
-        self._last_end = segment.end
-        self._show(segment, (), final=True)
+            self._segmenter.restart(self._segments[0].start, self._record.last_end)
 
     def _settle(self) -> None:
         """Answer flushes and the end once nothing before them is pending; forget old audio."""
         pending = self._segments[0].start if self._segments else self._now
         while self._flushes and (self._flushes[0][1] <= pending):
             id, sample = self._flushes.popleft()
-            self._events.append(Flushed(id, sample))
+            self._record.tell(Flushed(id, sample))
         if self._ending and not self._segments and not self._ended:
             self._ended = True
-            self._ledger.cover(self._now, Cover.SILENCE)
-            self._events.append(Ended(Receipt(self._now, self._transcript.count, self._ledger.spans)))
-        keep = self._segmenter.keep_from(pending, self._last_end, speaking=bool(self._segments))
+            self._record.tell(Ended(self._record.receipt(self._now)))
+        keep = self._segmenter.keep_from(pending, self._record.last_end, speaking=bool(self._segments))
         self._ring.evict(keep)
         self._activity.evict(keep)
 

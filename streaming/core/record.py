@@ -1,0 +1,92 @@
+"""What readers see: segments, the append-only transcript behind them, and the account of every sample."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from engine.contract import Word
+
+from .events import Cover, Event, GapDeclared, Receipt
+from .gate import Activity
+from .ledger import Ledger
+from .transcript import Segment, Transcript
+
+
+class Record:
+    """Segments not yet final, in order of time; those that are leave as events and ledger spans."""
+
+    def __init__(self, activity: Activity) -> None:
+        self._activity = activity
+        self._ledger = Ledger()
+        self._shown = 0  # segments numbered so far
+        self._events: list[Event] = []
+        self.transcript = Transcript()
+        self.segments: deque[Segment] = deque()
+        self.last_end = 0
+        """End of the last closed segment, samples."""
+
+    def commit(self, segment: Segment, words: tuple[Word, ...]) -> None:
+        """Append to the transcript, as part of `segment`."""
+        if not words:
+            return
+        if not segment.words:
+            segment.first_word = self.transcript.count
+        segment.words.extend(words)
+        self.transcript.append(words)
+
+    def show(
+        self,
+        segment: Segment,
+        partial: tuple[Word, ...],
+        *,
+        now: int,
+        language: str | None,
+        final: bool = False,
+    ) -> None:
+        """Tell the segment's present state, if somebody saw it before or there is something new to see."""
+        unseen = segment.id is None and not segment.words and not partial
+        same = partial == segment.partial and len(segment.words) == segment.told
+        if unseen or (same and not final):
+            return
+        segment.partial = partial
+        segment.told = len(segment.words)
+        if segment.id is None:
+            self._shown += 1
+            segment.id = self._shown
+        if not segment.words:
+            segment.first_word = self.transcript.count
+        self._events.append(segment.update(now, language, final=final))
+
+    def close(self, *, now: int, language: str | None, cause: str | None = None) -> None:
+        """The first segment is over: account for its audio and tell its final state.
+
+        With a `cause`, voiced audio after its last word is a gap.
+        """
+        segment = self.segments.popleft()
+        if segment.end is None:
+            raise ValueError("a segment is closed once its end is known")
+        self._ledger.cover(segment.start, Cover.SILENCE)
+        heard = segment.words[-1].end if segment.words else segment.start
+        lost = cause is not None and self._activity.voiced(heard, segment.end) > 0
+        if segment.words:
+            self._ledger.cover(min(heard, segment.end) if lost else segment.end, Cover.TEXT)
+        if lost and cause is not None:
+            start = self._ledger.covered
+            self._ledger.cover(segment.end, Cover.GAP, cause)
+            self._events.append(GapDeclared(start, segment.end, cause))
+        self._ledger.cover(segment.end, Cover.SILENCE)
+        self.last_end = segment.end
+        self.show(segment, (), now=now, language=language, final=True)
+
+    def tell(self, event: Event) -> None:
+        """One more event, after those already there."""
+        self._events.append(event)
+
+    def drain(self) -> list[Event]:
+        events, self._events = self._events, []
+        return events
+
+    def receipt(self, samples: int) -> Receipt:
+        """The account of [0, samples) once no segment is open."""
+        self._ledger.cover(samples, Cover.SILENCE)
+        return Receipt(samples, self.transcript.count, self._ledger.spans)
