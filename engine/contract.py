@@ -86,6 +86,8 @@ class RecognitionTask:
     """Primary language subtag (ISO 639-1); None lets the engine detect it."""
     hotwords: tuple[str, ...] = ()
     attempt: int = 0
+    hurry: bool = False
+    """The system is loaded: rather a rougher answer than a later one."""
 
     @property
     def end(self) -> int:

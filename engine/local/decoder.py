@@ -80,7 +80,7 @@ class LocalDecoder:
         try:
             encoded = self._encode(task, audio)
             plan = self._policy.plan(task, encoded.language)
-            output = self._generate(encoded, plan, task.priority)
+            output = self._generate(encoded, plan, thorough=_thorough(task))
             verdict = self._policy.judge(output)
             words = self._words(task, audio, encoded, plan, verdict) if verdict.ids else ()
         except ValueError as error:
@@ -100,7 +100,7 @@ class LocalDecoder:
 
     def _encode(self, task: RecognitionTask, audio: Audio) -> _Encoded:
         pinned = self._policy.language_code(task.language) if task.language else None
-        rule = self._settings.final_window if _is_final(task.priority) else self._settings.refresh_window
+        rule = self._settings.thorough_window if _thorough(task) else self._settings.quick_window
         features = log_mel(audio, rule.frames(len(audio), self._limit_s), self._model.n_mels)
         states = self._model.encode(self._runtime.StorageView.from_array(features[None]))
         if not self._policy.multilingual or (pinned is not None and not self._settings.always_detect):
@@ -109,10 +109,10 @@ class LocalDecoder:
         heard = self._policy.language_of(token)
         return _Encoded(states, pinned or self._policy.language_code(heard), heard, float(probability))
 
-    def _generate(self, encoded: _Encoded, plan: Plan, priority: Priority) -> Output:
+    def _generate(self, encoded: _Encoded, plan: Plan, *, thorough: bool) -> Output:
         settings, rung = self._settings, plan.rung
         sampling = rung.temperature > 0
-        beam = 1 if sampling else settings.final_beam if _is_final(priority) else settings.refresh_beam
+        beam = 1 if sampling else settings.thorough_beam if thorough else settings.quick_beam
         result = self._model.generate(
             encoded.states,
             [plan.prompt],
@@ -149,7 +149,7 @@ class LocalDecoder:
         begin = max(task.prefix[-1].end, task.start) if task.prefix else task.start
         window = (min(begin, task.end), task.end)
         settings = self._settings
-        if not (settings.final_align if _is_final(task.priority) else settings.refresh_align):
+        if not settings.align:
             frames = spread_frames(audio, window[0] - task.start, units, len(verdict.ids))
             return tuple(timed_words(units, frames, (), audio, window))
         text = [*plan.prefix, *verdict.ids]
@@ -160,8 +160,15 @@ class LocalDecoder:
         return tuple(timed_words(units, frames, chances, audio, window))
 
 
-def _is_final(priority: Priority) -> bool:
-    return priority in (Priority.FINAL, Priority.BATCH)
+def _thorough(task: RecognitionTask) -> bool:
+    """Whether the answer is worth a beam: its words will be committed, and nobody else waits."""
+    match task.priority:
+        case Priority.FINAL | Priority.BATCH:
+            return True
+        case Priority.REFRESH:
+            return not task.hurry
+        case Priority.FIRST:
+            return False
 
 
 def _max_length(plan: Plan) -> int:

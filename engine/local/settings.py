@@ -30,15 +30,14 @@ class WindowRule:
 
 @dataclass(frozen=True, slots=True)
 class DecodeSettings:
-    """How tasks are decoded; `final_*` holds for finals and batch work, the rest for refreshes."""
+    """How tasks are decoded: `quick_*` first partials and, under load, refreshes; `thorough_*` all others."""
 
-    refresh_window: WindowRule = field(default_factory=WindowRule)
-    final_window: WindowRule = field(default_factory=lambda: WindowRule(minimum_s=10.0, pad_s=6.0))
-    refresh_beam: int = 1
-    final_beam: int = 5
-    refresh_align: bool = True
+    quick_window: WindowRule = field(default_factory=WindowRule)
+    thorough_window: WindowRule = field(default_factory=lambda: WindowRule(minimum_s=10.0, pad_s=6.0))
+    quick_beam: int = 1
+    thorough_beam: int = 5
+    align: bool = True
     """Word times by alignment (about a tenth of a decode); without it they are estimated."""
-    final_align: bool = True
     always_detect: bool = False
     """Report the language heard even when the task pins one."""
     silence_peak: float = 1e-4

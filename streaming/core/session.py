@@ -277,6 +277,7 @@ class Session:
             language=self._language.language,
             hotwords=self._hotwords,
             attempt=self._attempt,
+            hurry=self._segmenter.stretch > 1.0,
         )
         self._cut = cut
         self._segmenter.heard = cut.end

@@ -113,10 +113,10 @@ def test_every_rung_of_the_ladder_still_hears(engine: LocalRecognizer) -> None:
 
 @needs_weights("tiny.en")
 def test_a_window_without_silence_loops_and_is_told() -> None:
-    settings = DecodeSettings(refresh_window=WindowRule(0.0, 0.0, 0.02))
+    settings = DecodeSettings(quick_window=WindowRule(0.0, 0.0, 0.02))
     decoder = LocalDecoder(find_weights("tiny.en"), name="x", threads=1, settings=settings)
     seen = {
-        decoder.decode(conform.task(recording(JFK)[: n * 8000], Priority.REFRESH)).finish for n in (4, 6, 8)
+        decoder.decode(conform.task(recording(JFK)[: n * 8000], Priority.FIRST)).finish for n in (4, 6, 8)
     }
     decoder.close()
     assert seen & {Finish.LOOP, Finish.LENGTH}
@@ -124,7 +124,7 @@ def test_a_window_without_silence_loops_and_is_told() -> None:
 
 @needs_weights("tiny.en")
 def test_without_alignment_times_are_estimated() -> None:
-    settings = DecodeSettings(refresh_align=False)
+    settings = DecodeSettings(align=False)
     decoder = LocalDecoder(find_weights("tiny.en"), name="x", threads=1, settings=settings)
     asked = conform.task(recording(JFK), Priority.REFRESH)
     heard = decoder.decode(asked)
