@@ -76,6 +76,9 @@ class FunAsrServing:
     def heard(self, reply: Reply) -> tuple[str | None, float]:
         return None, 0.0
 
+    def astray(self, ask: Ask, reply: Reply) -> str | None:
+        return None
+
     def read(self, task: RecognitionTask, ask: Ask, reply: Reply) -> Hypothesis:
         """Words behind the prefix: what the output repeats of it is left out by its share of the text."""
         words = estimated_words(readable(_CONTROL.sub("", reply.text)), replace(task, prefix=()))

@@ -106,6 +106,9 @@ class MossTdServing:
     def heard(self, reply: Reply) -> tuple[str | None, float]:
         return None, 0.0
 
+    def astray(self, ask: Ask, reply: Reply) -> str | None:
+        return None
+
     def read(self, task: RecognitionTask, ask: Ask, reply: Reply) -> Hypothesis:
         """Words with local tags. Those that the prefix holds already are left out by their times: the
         model cannot be made to begin with them."""

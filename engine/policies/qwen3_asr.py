@@ -132,6 +132,9 @@ class Qwen3AsrServing:
         code = _BY_NAME.get(found.group(1).lower()) if found else None
         return code, 1.0 if code else 0.0
 
+    def astray(self, ask: Ask, reply: Reply) -> str | None:
+        return None
+
     def read(self, task: RecognitionTask, ask: Ask, reply: Reply) -> Hypothesis:
         text, language, chance = reply.text, None, 0.0
         if ask.detects:

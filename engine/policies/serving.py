@@ -86,6 +86,10 @@ class ServingPolicy(Protocol):
         """The language that a `detection` reply names, and its probability (0 where not known)."""
         ...
 
+    def astray(self, ask: Ask, reply: Reply) -> str | None:
+        """Where an unforced reply did something else than transcribe: the language to ask again with."""
+        ...
+
     def read(self, task: RecognitionTask, ask: Ask, reply: Reply) -> Hypothesis:
         """Words after the task's prefix; never raises for anything a model may write."""
         ...

@@ -70,6 +70,12 @@ class WhisperServing:
         chance = math.exp(reply.logprobs[0]) if reply.logprobs else 0.0
         return self._policy.language_of(name), chance
 
+    def astray(self, ask: Ask, reply: Reply) -> str | None:
+        """Left to itself the model may translate; where our own model runs it cannot."""
+        if not ask.detects or self._policy.special.translate not in reply.ids[:_HEADER]:
+            return None
+        return self.heard(reply)[0]
+
     def read(self, task: RecognitionTask, ask: Ask, reply: Reply) -> Hypothesis:
         language, chance = self.heard(reply) if ask.detects else (None, 0.0)
         known = len(reply.logprobs) == len(reply.ids) > 0

@@ -123,6 +123,11 @@ class SglangRecognizer:
         except ValueError as error:
             raise EngineError("request", str(error), retryable=False) from error
         reply = await self._run(task, ask, pcm)
+        again = self._policy.astray(ask, reply)
+        if again is not None:
+            self.counters["astray"] += 1
+            ask = self._policy.ask(task, again)
+            reply = await self._run(task, ask, pcm)
         hypothesis = self._policy.read(task, ask, reply)
         self.counters[f"finish_{hypothesis.finish.value}"] += 1
         if hypothesis.language is not None:

@@ -82,6 +82,9 @@ class Fixed:
     def heard(self, reply: Reply) -> tuple[str | None, float]:
         return None, 0.0
 
+    def astray(self, ask: Ask, reply: Reply) -> str | None:
+        return None
+
     def read(self, task: RecognitionTask, ask: Ask, reply: Reply) -> Hypothesis:
         return Hypothesis(())
 

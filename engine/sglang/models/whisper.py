@@ -76,15 +76,19 @@ class WhisperForConditionalGeneration(stock.WhisperForConditionalGeneration):
 
 
 def suppressed(config: Any) -> list[int]:
-    """Text tokens that the checkpoint says must never be generated; control tokens stay allowed.
+    """Text tokens that the checkpoint says must never be generated, and the translation task.
 
-    The language and task tokens are generated when the language is to be found out.
+    Other control tokens stay allowed: language and task are generated where the language is to be found
+    out, and the model would at times rather translate what it hears.
     """
     path = Path(getattr(config, "_name_or_path", "") or "") / "generation_config.json"
     if not path.is_file():
         return []
-    listed = json.loads(path.read_text("utf-8")).get("suppress_tokens") or []
-    return [int(token) for token in listed if int(token) < int(config.eos_token_id)]
+    found = json.loads(path.read_text("utf-8"))
+    listed = [int(token) for token in found.get("suppress_tokens") or []]
+    translate = (found.get("task_to_id") or {}).get("translate")
+    banned = [token for token in listed if token < int(config.eos_token_id)]
+    return banned if translate is None else [*banned, int(translate)]
 
 
 EntryClass = WhisperForConditionalGeneration

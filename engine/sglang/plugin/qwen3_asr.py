@@ -17,7 +17,7 @@ from sglang.srt.models.qwen3_asr import Qwen3ASRForConditionalGeneration
 from sglang.srt.multimodal.processors.base_processor import BaseMultimodalProcessor
 from sglang.srt.utils import load_audio
 
-from engine.sglang.compat import audio_item, processor_output
+from engine.sglang.compat import audio_item, processor_output, sampling
 from engine.sglang.payload import read_payload
 
 from .logmel import LOG_FLOOR, log_energies, scaled_to
@@ -25,7 +25,7 @@ from .spans import HOP, audio_tokens, finished_windows, window_lengths
 
 _THREADS = 8
 SINGLE_ITEM = "SEAMSCRIBE_SINGLE_ITEM"
-"""Environment variable, "1" for one item a clip: to compare with."""
+"""Environment variable, "1" for one item a clip, to compare with; `custom_params` has the same by request."""
 
 
 class SeamscribeQwen3ASRProcessor(BaseMultimodalProcessor):
@@ -62,7 +62,9 @@ class SeamscribeQwen3ASRProcessor(BaseMultimodalProcessor):
             raise ValueError(f"one audio input a request, not {len(audio_data)}")
         prompt = self._prompt(input_text)
         loop = asyncio.get_running_loop()
-        windows = await loop.run_in_executor(self._pool, self._windows, audio_data[0])
+        asked = (sampling(request_obj).get("custom_params") or {}).get("single_item")
+        single = self._single if asked is None else bool(asked)
+        windows = await loop.run_in_executor(self._pool, self._windows, audio_data[0], single)
         place = prompt.index(self._pad)
         total = sum(tokens for _, _, tokens, _ in windows)
         ids = prompt[:place] + [self._pad] * total + prompt[place + 1 :]
@@ -91,7 +93,7 @@ class SeamscribeQwen3ASRProcessor(BaseMultimodalProcessor):
             raise ValueError(f"the prompt must hold one audio placeholder, not {ids.count(self._pad)}")
         return ids
 
-    def _windows(self, payload: Any) -> list[tuple[torch.Tensor, torch.Tensor, int, int]]:
+    def _windows(self, payload: Any, single: bool) -> list[tuple[torch.Tensor, torch.Tensor, int, int]]:
         """(features (1, bins, frames), mask (1, frames), tokens, hash) of each window."""
         samples = read_payload(payload)
         if samples is None:
@@ -101,7 +103,7 @@ class SeamscribeQwen3ASRProcessor(BaseMultimodalProcessor):
         frames = len(clip) // HOP
         if frames < 1:
             raise ValueError("the audio is shorter than one frame")
-        window = frames if self._single else self._window
+        window = frames if single else self._window
         # Whole frames only, as the reference has it; behind the clip there is silence.
         padded = torch.nn.functional.pad(clip[: frames * HOP], (0, HOP * 4))
         energies = log_energies(padded.unsqueeze(0), self._bins)[0, :, :frames]

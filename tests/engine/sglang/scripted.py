@@ -50,6 +50,9 @@ class PlainPolicy:
     def heard(self, reply: Reply) -> tuple[str | None, float]:
         return reply.text or None, 1.0
 
+    def astray(self, ask: Ask, reply: Reply) -> str | None:
+        return "en" if reply.text == "elsewhere" else None
+
     def read(self, task: RecognitionTask, ask: Ask, reply: Reply) -> Hypothesis:
         from engine.contract import Finish
 

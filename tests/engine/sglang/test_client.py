@@ -116,6 +116,12 @@ async def test_a_session_is_asked_for_its_language_once() -> None:
     assert engine.counters["detection"] == 1
 
 
+async def test_a_reply_that_went_astray_is_asked_for_again() -> None:
+    transport = MemoryTransport(growing("elsewhere", step=20))
+    await recognizer(transport).recognize(task())
+    assert [request.text for request in transport.requests] == ["in None", "in en"]
+
+
 async def test_short_outputs_are_not_streamed() -> None:
     transport = MemoryTransport(growing("x"))
     await recognizer(transport, PlainPolicy(budget=20)).recognize(task())

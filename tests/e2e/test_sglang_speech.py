@@ -1,0 +1,154 @@
+"""Real weights and real speech on SGLang itself, on the CPU: the same words as the other engine's.
+
+Runs in SGLang's own environment (`engine/sglang/install_cpu.sh`), a few minutes: `pytest -m sglang`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+from collections.abc import Iterable
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soxr
+
+from engine.contract import Audio, Priority, RecognitionTask, Word, join
+from engine.local.recognizer import open_recognizer
+from engine.local.settings import DecodeSettings
+from engine.sglang.bench.clips import distance, words
+from engine.sglang.client import SglangRecognizer
+from engine.sglang.http1 import Endpoint
+from engine.sglang.opening import serving_folder
+from tests.support.data import DATA, needs_data
+
+from .sglang_site import client, engine, server
+
+pytestmark = [
+    pytest.mark.sglang,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(find_spec("sglang") is None, reason="SGLang has its own environment"),
+    needs_data,
+]
+
+ENGLISH = 24
+CHINESE = ("zh-funasr-asr_example.wav", "zh-funasr-sample.wav", "zh-aishell-BAC009S0724W0121.wav")
+
+
+def read(path: Path) -> Audio:
+    soundfile = import_module("soundfile")
+    samples, rate = soundfile.read(path, dtype="float32")
+    mono = samples if samples.ndim == 1 else samples.mean(axis=1)
+    return np.asarray(soxr.resample(mono, rate, 16_000), np.float32)
+
+
+def english() -> list[tuple[Audio, str]]:
+    with open(DATA / "MANIFEST.tsv", newline="", encoding="utf-8") as file:
+        rows = [
+            row
+            for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+            if row["path"].startswith("utterances_en/librispeech")
+        ]
+    return [(read(DATA / row["path"]), row["ref_text"]) for row in rows[::2][:ENGLISH]]
+
+
+def task(number: int, audio: Audio, **more: object) -> RecognitionTask:
+    values: dict[str, object] = {
+        "id": f"t{number}",
+        "session": f"s{number}",
+        "audio": audio,
+        "start": 8_000,
+        "priority": Priority.FINAL,
+    }
+    return RecognitionTask(**values | more)  # type: ignore[arg-type]
+
+
+async def heard(recognizer: SglangRecognizer, clips: Iterable[Audio], **more: object) -> list[str]:
+    found = await asyncio.gather(
+        *(recognizer.recognize(task(number, clip, **more)) for number, clip in enumerate(clips))
+    )
+    return [join(hypothesis.words) for hypothesis in found]
+
+
+def reference(model: str, clips: Iterable[Audio], **more: object) -> list[str]:
+    other = open_recognizer(model, 1, DecodeSettings(thorough_beam=1))
+    return [join(other.decode(task(number, clip, **more)).words) for number, clip in enumerate(clips)]
+
+
+def errors(expected: list[str], found: list[str]) -> float:
+    """Word errors in percent, over all texts."""
+    wrong = sum(distance(words(a), words(b)) for a, b in zip(expected, found, strict=True))
+    return 100.0 * wrong / sum(len(words(text)) for text in expected)
+
+
+async def test_english_over_http_and_a_disconnect_that_reaches_the_engine() -> None:
+    clips = english()
+    folder = serving_folder("tiny.en")
+    async with server(folder, 31_711) as transport:
+        recognizer = client(transport, folder)
+        found = await heard(recognizer, [audio for audio, _ in clips])
+        await forced_words_are_continued(recognizer, clips[0][0])
+        before = await counted("http://127.0.0.1:31711")
+        running = asyncio.create_task(recognizer.recognize(task(99, np.tile(clips[0][0], 3)[: 29 * 16_000])))
+        await asyncio.sleep(0.4)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        async with asyncio.timeout(30):
+            while await counted("http://127.0.0.1:31711") == before:  # noqa: ASYNC110 - another process counts
+                await asyncio.sleep(0.2)
+    texts = [text for _, text in clips]
+    ours, other = errors(texts, found), errors(texts, reference("tiny.en", [audio for audio, _ in clips]))
+    assert abs(ours - other) <= 2.0, (ours, other)
+
+
+async def forced_words_are_continued(recognizer: SglangRecognizer, audio: Audio) -> None:
+    """The reply to a task with a prefix holds only what comes after it."""
+    whole = (await recognizer.recognize(task(100, audio))).words
+    prefix = whole[: len(whole) // 2]
+    rest = (await recognizer.recognize(task(101, audio, prefix=prefix))).words
+    assert join([*prefix, *rest]) == join(whole)
+    assert rest[0].start >= prefix[-1].end
+    wrong = (Word("Quite", 8_000, 9_000), Word("different", 9_000, 12_000))
+    other = (await recognizer.recognize(task(102, audio, prefix=wrong))).words
+    assert other[0].text not in ("Quite", "different")
+
+
+async def counted(url: str) -> float:
+    """Requests that the engine itself says it has aborted."""
+    endpoint = Endpoint(url)
+    _, body = await endpoint.fetch("GET", "/metrics")
+    endpoint.close()
+    lines = [line for line in body.decode().splitlines() if line.startswith("sglang:num_aborted_requests")]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+async def test_two_languages_in_one_process() -> None:
+    folder = serving_folder("base")
+    transport = await asyncio.to_thread(engine, folder)
+    recognizer = client(transport, folder)
+    try:
+        chinese = [read(DATA / "languages" / name) for name in CHINESE]
+        clips = english()[:8]
+        told = await heard(recognizer, chinese, language="zh")
+        guessed = [await recognizer.recognize(task(number, clip)) for number, clip in enumerate(chinese)]
+        in_english = await heard(recognizer, [audio for audio, _ in clips], language="en")
+        one = guessed[0]
+        again = await recognizer.recognize(task(7, chinese[0], session="fresh", prefix=one.words[:4]))
+    finally:
+        await recognizer.close()
+    assert [found.language for found in guessed] == ["zh"] * len(chinese)
+    assert all(found.language_probability > 0.5 for found in guessed)
+    assert [join(found.words) for found in guessed] == told
+    assert join([*one.words[:4], *again.words]) == told[0]
+    assert recognizer.counters["detection"] == 1
+    other = reference("base", chinese, language="zh")
+    wrong = sum(distance(list(a), list(b)) for a, b in zip(other, told, strict=True))
+    assert wrong <= 0.1 * sum(map(len, other)), (told, other)
+    texts = [text for _, text in clips]
+    ours = errors(texts, in_english)
+    theirs = errors(texts, reference("base", [audio for audio, _ in clips], language="en"))
+    assert abs(ours - theirs) <= 2.0, (ours, theirs)
