@@ -22,6 +22,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from .contract import EngineError
+from .policies import POLICIES
+from .policies.opening import convert_packaged
 
 DEFAULT_MODEL = "base"
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -266,25 +268,45 @@ def _from_hub(name: str, *, fetch: bool) -> Path:
 
 
 def main(argv: Sequence[str]) -> int:
-    """`seamscribe weights [NAME] [--to DIR]`: list, verify, copy. Exit status 1 if something is missing."""
+    """`seamscribe weights [NAME] [--to DIR [--format hf]]`: list, verify, copy or convert.
+
+    Exit status 1 if something is missing.
+    """
     parser = argparse.ArgumentParser(prog="seamscribe weights", description="Find and verify model weights.")
     parser.add_argument("name", nargs="?", help="a packaged model, a folder, or a hub name; all if left out")
     parser.add_argument("--to", type=Path, metavar="DIR", help="copy the verified files into DIR")
+    parser.add_argument(
+        "--format",
+        choices=("native", "hf"),
+        default="native",
+        help="hf: as a Hugging Face folder, which SGLang and transformers load",
+    )
     options = parser.parse_args(argv)
     if options.name is None:
         if options.to is not None:
             parser.error("--to needs the name of a model")
         return max([_report(model) for model in PACKAGED])
     try:
-        folder = find_weights(options.name)
+        folder = find_weights(_short(options.name))
         if options.to is not None:
-            shutil.copytree(folder, options.to, dirs_exist_ok=True)
+            if options.format == "hf":
+                convert_packaged(folder, options.to)
+            else:
+                shutil.copytree(folder, options.to, dirs_exist_ok=True)
             folder = options.to
-    except (WeightsError, OSError) as error:
+    except (WeightsError, OSError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     sys.stdout.write(f"{folder}\n")
     return 0
+
+
+def _short(name: str) -> str:
+    """A packaged model's own name, also where its family stands before it."""
+    for family in POLICIES:
+        if (bare := name.removeprefix(f"{family}-")) in PACKAGED:
+            return bare
+    return name
 
 
 def _report(name: str) -> int:
