@@ -7,10 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import torch
+from typing import Any
 
 TESTED = ((0, 5, 17), (0, 5, 23))
 """Oldest and newest version that this has run on."""
@@ -38,8 +35,10 @@ def adapt_flags(flags: Mapping[str, Any], version: tuple[int, ...] | None) -> di
     return {name: value for name, value in flags.items() if version >= _ADDED.get(name, (0,))}
 
 
-def audio_item(feature: torch.Tensor, item_hash: int, **extra: Any) -> Any:
-    """One audio input of a request. The hash is ours, so that SGLang does not hash the feature again.
+def audio_item(feature: Any, item_hash: int, **extra: Any) -> Any:
+    """One audio input of a request, a tensor or a numpy array.
+
+    The hash is ours, so that SGLang does not hash the feature again.
 
     `extra` travels with the item (offsets, masks, frame counts). 0.5.23 keeps items as structs and masks
     the hash to 64 bits, 0.5.17 as plain objects; both take these keywords.

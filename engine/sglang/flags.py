@@ -45,7 +45,7 @@ class LaunchSettings:
     queued: int = 1024
     """Requests waiting in the engine; more are refused with 503."""
     chunk: int = 2048
-    mixed_chunk: bool = True
+    mixed_chunk: bool = False
     """Prefill pieces and decode steps share batches."""
     memory_fraction: float | None = None
     """Share of the GPU's memory for weights and KV cache; None leaves it to SGLang."""
@@ -65,6 +65,8 @@ def plan_flags(facts: ModelFacts, machine: Machine, settings: LaunchSettings) ->
         "max_running_requests": settings.running,
         "max_queued_requests": settings.queued,
         "stream_interval": 8,
+        # Its warm-up sends text only, or a picture.
+        "skip_server_warmup": True,
         "log_level": "warning",
     }
     if settings.priorities:

@@ -33,7 +33,7 @@ def client(transport: Any, folder: Path, **more: Any) -> SglangRecognizer:
 async def server(folder: Path, port: int, **extra: Any) -> AsyncIterator[HttpTransport]:
     """`seamscribe engine`'s command as a child, and a transport to it."""
     facts = open_serving(folder).facts
-    flags = {"skip_server_warmup": True, "enable_metrics": True, "port": port, **extra}
+    flags = {"enable_metrics": True, "port": port, **extra}
     command, added = server_command(folder, facts, CPU, SMALL, flags)
     assert command[0] == sys.executable
     with tempfile.TemporaryFile("w+") as log:

@@ -23,7 +23,7 @@ from typing import Any
 from .checkpoints import decoder_only, encoder_decoder
 from .worker import MARKER, Spec, encoded
 
-_ALLOW_S = 240.0
+_ALLOW_S = 300.0
 """Longest time one configuration may take."""
 _NEED_S = 60.0
 """With less time left than this none is started."""
@@ -104,28 +104,25 @@ def turbo(model: str, audio: str | None, work: Path) -> Iterator[Spec]:
 
 
 def chunks(_: str, audio: str | None, work: Path) -> Iterator[Spec]:
-    """Prefill pieces against the delay of 50 live streams, alone and beside a 20 minute request."""
+    """Prefill pieces against the delay of live streams, alone and beside a 20 minute request."""
     folder = str(decoder_only(work / "decoder", tiny=False))
-    for chunk, most in ((2048, True), (512, False), (8192, False)):
-        loads = live(50, 100, 200, 400) if most else live(50)
+    turn = {"turn_s": 24.0}
+    beside = live(50, long_s=1190, **turn)
+    for chunk, mixed, loads in (
+        (2048, False, (*live(50, 100, 200, 400, **turn), *beside)),
+        (512, False, beside),
+        (8192, False, beside),
+        (2048, True, (*live(50, 200, **turn), *beside)),
+    ):
         yield Spec(
-            f"0.6 B random, pieces of {chunk}",
+            f"0.6 B random, pieces of {chunk}" + (", mixed" if mixed else ""),
             folder,
             audio=audio,
-            launch={"chunk": chunk},
+            launch={"chunk": chunk, "mixed_chunk": mixed},
             flags={"load_format": "dummy"},
             new_tokens=10,
-            loads=(*loads, *live(50, long_s=1190)),
+            loads=loads,
         )
-    yield Spec(
-        "0.6 B random, pieces of 2048, not mixed",
-        folder,
-        audio=audio,
-        launch={"mixed_chunk": False},
-        flags={"load_format": "dummy"},
-        new_tokens=10,
-        loads=(*live(50, 200), *live(50, long_s=1190)),
-    )
 
 
 def turn_lengths(_: str, audio: str | None, work: Path) -> Iterator[Spec]:
@@ -144,9 +141,18 @@ def turn_lengths(_: str, audio: str | None, work: Path) -> Iterator[Spec]:
 def smoke(model: str, audio: str | None, work: Path) -> Iterator[Spec]:
     """Every path of the above at a size that a CPU can run."""
     small = {"running": 8}
-    yield Spec("ours", model, audio=audio, launch=small, loads=(burst(2), *live(1, seconds=8.0, warm_s=1.0)))
-    yield Spec("ours", model, "http", audio=audio, launch=small, loads=live(1, seconds=8.0, warm_s=1.0))
-    yield Spec("stock", model, stock=True, launch=small, new_tokens=5, loads=(burst(1),))
+    yield Spec(
+        "ours",
+        model,
+        audio=audio,
+        launch=small,
+        warm_up=2,
+        loads=(burst(2), *live(1, seconds=8.0, warm_s=1.0)),
+    )
+    yield Spec(
+        "ours", model, "http", audio=audio, launch=small, warm_up=2, loads=live(1, seconds=8.0, warm_s=1.0)
+    )
+    yield Spec("stock", model, stock=True, launch=small, new_tokens=5, warm_up=1, loads=(burst(1),))
     folder = str(decoder_only(work / "decoder", tiny=True))
     yield Spec(
         "tiny random",
@@ -284,6 +290,7 @@ def _bad(row: dict[str, Any]) -> str:
     parts += [f"{name} {count}" for name, count in row.get("failures", {}).items()]
     parts += [f"{name} {count}" for name, count in row.get("finishes", {}).items() if name != "stop"]
     parts += [f"{name} {row[name]}" for name in row if name.startswith("alarm")]
+    parts += [row["first_error"][:80]] if "first_error" in row else []
     return ", ".join(parts) or "0"
 
 

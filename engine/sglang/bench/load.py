@@ -31,6 +31,7 @@ class Tally:
 
     delays: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     failures: Counter[str] = field(default_factory=Counter)
+    first_error: str = ""
     finishes: Counter[str] = field(default_factory=Counter)
     errors: int = 0
     spoken: int = 0
@@ -42,9 +43,10 @@ class Tally:
             self.delays[kind].append(delay)
             self.finishes[hypothesis.finish.value] += 1
 
-    def fail(self, kind: str, cause: str) -> None:
+    def fail(self, kind: str, error: EngineError) -> None:
         if self.watching:
-            self.failures[f"{kind}:{cause}"] += 1
+            self.failures[f"{kind}:{error.cause}"] += 1
+            self.first_error = self.first_error or str(error)
 
     def score(self, reference: str, heard: str) -> None:
         if self.watching and reference:
@@ -107,12 +109,12 @@ class _Stream:
         loop = asyncio.get_running_loop()
         for clip in self._clips:
             await asyncio.sleep(max(0.0, start - loop.time()))
-            if start + clip.seconds > end:
+            if loop.time() >= end:
                 return
-            await self._utterance(clip, start)
+            await self._utterance(clip, start, end)
             start = max(start + clip.seconds + _PAUSE_S, loop.time())
 
-    async def _utterance(self, clip: Clip, start: float) -> None:
+    async def _utterance(self, clip: Clip, start: float, end: float) -> None:
         loop = asyncio.get_running_loop()
         committed: list[Word] = []
         last: list[Word] = []
@@ -129,6 +131,8 @@ class _Stream:
                 last, kind = current, Priority.REFRESH
             step = self._plan.refresh_s * self._dispatcher.load.stretch
             due = max(due + step, loop.time())
+            if due >= end:
+                return
         done = start + clip.seconds
         await asyncio.sleep(max(0.0, done - loop.time()))
         found = await self._decode(clip.audio, Priority.FINAL, committed, done)
@@ -155,7 +159,7 @@ class _Stream:
         try:
             found = await self._dispatcher.recognize(task)
         except EngineError as error:
-            self._tally.fail(kind.name.lower(), error.cause)
+            self._tally.fail(kind.name.lower(), error)
             return None
         self._tally.note(kind.name.lower(), loop.time() - due, found)
         return found
@@ -188,7 +192,7 @@ async def burst(
         try:
             found = await recognize(task)
         except EngineError as error:
-            tally.fail("final", error.cause)
+            tally.fail("final", error)
             return
         tally.note("final", loop.time() - start, found)
         tally.score(clip.text, join(found.words))

@@ -13,6 +13,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from sglang.srt.models import whisper as stock
 
@@ -66,10 +68,10 @@ class WhisperForConditionalGeneration(stock.WhisperForConditionalGeneration):
                 states[place] = state
         return torch.cat(states) if len(states) > 1 else states[0]
 
-    def _features(self, clips: list[torch.Tensor], frames: int) -> torch.Tensor:
+    def _features(self, clips: list[npt.NDArray[np.int16]], frames: int) -> torch.Tensor:
         weight = self.encoder.conv1.weight
         rows = torch.zeros(len(clips), frames * HOP, dtype=torch.int16, pin_memory=weight.is_cuda)
-        for row, clip in zip(rows, clips, strict=True):
+        for row, clip in zip(rows.numpy(), clips, strict=True):
             row[: len(clip)] = clip
         samples = rows.to(weight.device, non_blocking=True).float() / 32768.0
         return log_mel(samples, int(self.config.num_mel_bins)).to(weight.dtype)

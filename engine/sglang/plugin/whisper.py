@@ -13,13 +13,14 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import torch
 from sglang.srt.models.whisper import WhisperForConditionalGeneration
 from sglang.srt.multimodal.processors.base_processor import BaseMultimodalProcessor
 from sglang.srt.utils import load_audio
 
 from engine.sglang.compat import audio_item, processor_output, sampling
-from engine.sglang.payload import read_payload
+from engine.sglang.payload import read_payload, to_pcm16
 from engine.sglang.windows import DEVICE_FRONT_END, HOP, window_frames
 
 from .logmel import log_mel_padded
@@ -79,15 +80,14 @@ class SeamscribeWhisperProcessor(BaseMultimodalProcessor):
         ids: list[int] = self._text(text, add_special_tokens=False)["input_ids"]
         return ids
 
-    def _features(self, payload: Any, asked: float | None) -> tuple[torch.Tensor, int]:
-        """The audio item's tensor and the window in mel frames."""
-        samples = read_payload(payload)
-        if samples is None:
-            decoded = torch.from_numpy(load_audio(payload)).float()
-            pcm = (decoded * 32768.0).round().clamp(-32768, 32767).to(torch.int16)
-        else:
-            # A read-only buffer: the copy below is the one that travels to the scheduler.
-            pcm = torch.from_numpy(samples.copy())
+    def _features(self, payload: Any, asked: float | None) -> tuple[Any, int]:
+        """The audio item's feature and the window in mel frames.
+
+        Samples go to the scheduler as a numpy array: pickling a tensor takes ten times as long.
+        """
+        pcm = read_payload(payload)
+        if pcm is None:
+            pcm = np.frombuffer(to_pcm16(load_audio(payload)), "<i2")
         most = 2 * int(self._config.max_source_positions)
         if len(pcm) > most * HOP:
             raise ValueError(
@@ -95,4 +95,5 @@ class SeamscribeWhisperProcessor(BaseMultimodalProcessor):
             )
         if self._on_device:
             return pcm, window_frames(len(pcm), most, asked)
-        return log_mel_padded(pcm.float() / 32768.0, int(self._config.num_mel_bins), most), most
+        samples = torch.from_numpy(pcm.astype(np.float32)) / 32768.0
+        return log_mel_padded(samples, int(self._config.num_mel_bins), most), most

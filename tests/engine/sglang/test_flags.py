@@ -40,7 +40,7 @@ def test_prompts_that_must_stay_whole() -> None:
 
 
 def test_prompts_that_may_be_cut() -> None:
-    flags = plan_flags(PIECES, GPU, LaunchSettings(chunk=1024))
+    flags = plan_flags(PIECES, GPU, LaunchSettings(chunk=1024, mixed_chunk=True))
     assert flags["chunked_prefill_size"] == 1024
     assert flags["enable_mixed_chunk"] is True
     assert "disable_radix_cache" not in flags
