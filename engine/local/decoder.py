@@ -117,6 +117,7 @@ class LocalDecoder:
             encoded.states,
             [plan.prompt],
             beam_size=beam,
+            length_penalty=settings.length_penalty,
             max_length=_max_length(plan),
             repetition_penalty=rung.repetition_penalty,
             sampling_topk=0 if sampling else 1,

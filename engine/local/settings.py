@@ -36,6 +36,8 @@ class DecodeSettings:
     thorough_window: WindowRule = field(default_factory=lambda: WindowRule(minimum_s=10.0, pad_s=6.0))
     quick_beam: int = 1
     thorough_beam: int = 5
+    length_penalty: float = 1.0
+    """Exponent of the length that a beam's score is divided by; above 1 longer answers win."""
     align: bool = True
     """Word times by alignment (about a tenth of a decode); without it they are estimated."""
     always_detect: bool = False

@@ -89,8 +89,11 @@ class Segmenter:
             return Cut(self.origin, end, Cause.PAUSE)
         return self._seam(ring)
 
-    def tick(self, ring: AudioRing, now: int, *, start: int, voice_end: int) -> Cut | None:
-        """What to decode while a segment that began at `start` is being spoken, if anything, now."""
+    def tick(self, ring: AudioRing, now: int, *, start: int, voice_end: int, shown: bool) -> Cut | None:
+        """What to decode while a segment that began at `start` is being spoken, if anything, now.
+
+        Until any of its text was `shown`, decodes come as often as the first one came early.
+        """
         if not self.fits(now):
             return self._seam(ring)
         if self.heard <= start:
@@ -98,7 +101,7 @@ class Segmenter:
         elif now - voice_end >= self._s.soft_pause:
             due = not self.covers(voice_end)
         else:
-            due = now - self.heard >= self.refresh
+            due = now - self.heard >= (self.refresh if shown else min(self._s.first, self.refresh))
         return Cut(self.origin, now, Cause.TICK) if due else None
 
     def covers(self, voice_end: int) -> bool:

@@ -40,8 +40,12 @@ NO_SPEECH = 0.6
 
 SENTENCE_ENDS = frozenset(".?!…\u3002\uff1f\uff01")
 
+DOUBTFUL = to_samples(0.5)
+"""Voiced audio after the last word of a final reply that is worth a second decode, without context: a beam
+is drawn to an early end of the sentence."""
+
 MISSING = to_samples(2.0)
-"""Voiced audio without a word that makes a final reply suspicious."""
+"""Voiced audio without a word that is a gap, when decoding it again does not help."""
 
 
 class Session:
@@ -166,7 +170,8 @@ class Session:
         voiced = self._activity.voiced(cut.start, cut.end)
         self._language.vote(hypothesis.language, hypothesis.language_probability, voiced)
         words = spoken(hypothesis.words, self._transcript.end, cut.end)
-        missing = cut.final and self._misses(cut, words) and hypothesis.no_speech < NO_SPEECH
+        limit = DOUBTFUL if self._attempt == 0 else MISSING
+        missing = cut.final and self._misses(cut, words) >= limit and hypothesis.no_speech < NO_SPEECH
         if hypothesis.finish is not Finish.STOP or missing:
             self._attempt = min(self._attempt + 1, LADDER)
             if self._attempt < LADDER or not cut.final:
@@ -227,7 +232,11 @@ class Session:
         if self._segments and self._task is None:
             segment = self._segments[0]
             cut = self._segmenter.tick(
-                self._ring, self._now, start=segment.start, voice_end=self._gate.voice_end
+                self._ring,
+                self._now,
+                start=segment.start + to_samples(self._s.pad_s),
+                voice_end=self._gate.voice_end,
+                shown=bool(segment.words or segment.partial),
             )
             if cut is not None:
                 self._send(cut)
@@ -251,7 +260,7 @@ class Session:
             return False
         cut = Cut(self._segmenter.origin, end, Cause.PAUSE)
         words = tuple(w for w in self._stabilizer.tail if w.start + w.end < 2 * end)
-        if self._misses(cut, words):
+        if self._misses(cut, words) >= DOUBTFUL:
             return False
         self._finish(cut, words, cause=None)
         return True
@@ -283,10 +292,10 @@ class Session:
         self._segmenter.heard = cut.end
         self._to_run.append(self._task)
 
-    def _misses(self, cut: Cut, words: tuple[Word, ...]) -> bool:
-        """Whether much speech at the end of a final window brought no word."""
+    def _misses(self, cut: Cut, words: tuple[Word, ...]) -> int:
+        """Voiced samples of a final window after its last word."""
         last = max(words[-1].end if words else 0, self._transcript.end, self._segments[0].start)
-        return self._activity.voiced(last, cut.end) >= MISSING
+        return self._activity.voiced(last, cut.end)
 
     def _refreshed(self, cut: Cut, words: tuple[Word, ...]) -> None:
         """A tick's reply: commit what is safe, show the rest."""

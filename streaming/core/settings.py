@@ -16,7 +16,7 @@ class SessionSettings:
     max_delay_s: float = 3.0
     pause_s: float = 0.6
     refresh_s: float = 0.7
-    first_s: float = 0.4
+    first_s: float = 0.3
     soft_pause_s: float = 0.24
     hold_s: float = 0.5
     """Words ending this near to the end of the audio wait for another decode."""
@@ -51,7 +51,7 @@ class SessionSettings:
 
     def window(self, model_limit_s: float) -> WindowSettings:
         return WindowSettings(
-            first=to_samples(self.first_s + self.pad_s),
+            first=to_samples(self.first_s),
             refresh=to_samples(self.refresh_s),
             soft_pause=to_samples(self.soft_pause_s),
             tail=to_samples(self.soft_pause_s) // 2,

@@ -107,7 +107,8 @@ class Reader:
     shown: dict[int, SegmentUpdated] = field(default_factory=dict)
     committed_at: list[int] = field(default_factory=list)
     gaps: list[GapDeclared] = field(default_factory=list)
-    flushed: list[Flushed] = field(default_factory=list)
+    flushed: list[tuple[Flushed, int]] = field(default_factory=list)
+    """With the number of words committed by then."""
     receipt: Receipt | None = None
 
     def read(self, events: Sequence[Event], now: int) -> None:
@@ -119,7 +120,7 @@ class Reader:
                 case GapDeclared():
                     self.gaps.append(event)
                 case Flushed():
-                    self.flushed.append(event)
+                    self.flushed.append((event, len(self.words)))
                     assert all(s.final for s in self.shown.values() if s.start < event.sample)
                 case Ended(receipt):
                     self.receipt = receipt

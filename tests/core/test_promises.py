@@ -55,6 +55,11 @@ def test_no_word_is_lost_doubled_or_changed(
     assert all(s.final for s in reader.shown.values())
     tiles(reader, said.samples)
     assert not reader.gaps
+    assert reader.receipt is not None
+    spans = [s for s in reader.receipt.spans if s.cover is Cover.TEXT]
+    starts = [w.start for w in said.words]
+    pad = SECOND // 5 + 320
+    assert all(any(0 <= start - s.start <= pad for start in starts) for s in spans), "silence sold as text"
 
 
 @given(seeds, st.integers(20, 80))
@@ -122,7 +127,11 @@ def test_flushes_are_answered_in_order_once_everything_before_is_final(
     run = listen(said, seed)
     run.flush_every = every
     reader = run.play()
-    samples = [f.sample for f in reader.flushed]
+    samples = [f.sample for f, _ in reader.flushed]
+    for flushed, known in reader.flushed:
+        assert known >= sum(w.end <= flushed.sample for w in said.words), (
+            "answered before its words were final"
+        )
     assert samples == sorted(samples)
     assert len(samples) == len(said.voices()) // every
     tiles(reader, said.samples)
