@@ -32,7 +32,7 @@ _FRONT = 256
 _LIVE = (50, 100, 200, 400, 800)
 
 
-def live(*streams: int, seconds: float = 15.0, **more: Any) -> tuple[dict[str, Any], ...]:
+def live(*streams: int, seconds: float = 10.0, **more: Any) -> tuple[dict[str, Any], ...]:
     return tuple({"kind": "live", "streams": n, "seconds": seconds, **more} for n in streams)
 
 
@@ -68,7 +68,6 @@ def tiny(model: str, audio: str | None, _: Path) -> Iterator[Spec]:
         launch={"tokenizers": 4},
         loads=live(200, 400, 800),
     )
-    yield Spec("real weights", model, "http", audio=audio, loads=live(200, 400))
     yield Spec(
         "real weights, full window",
         model,
@@ -181,6 +180,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--model", required=True, help="a Hugging Face folder with real weights")
     parser.add_argument("--audio", help="a folder made by clips.py; noise without one")
     parser.add_argument("--out", type=Path, help="JSON lines, one a measurement")
+    parser.add_argument("--logs", type=Path, help="a folder that keeps what each engine wrote")
     parser.add_argument("--budget", type=float, default=570.0, help="seconds for everything")
     options = parser.parse_args(argv)
     end = time.monotonic() + options.budget
@@ -192,7 +192,8 @@ def main(argv: Sequence[str]) -> int:
                 if left < _NEED_S:
                     rows.append({"name": spec.name, "transport": spec.transport, "skipped": "no time left"})
                     continue
-                for row in measure(spec, min(left, _ALLOW_S)):
+                log = options.logs and options.logs / f"{len(rows):02d}-{chosen}.log"
+                for row in measure(spec, min(left, _ALLOW_S), log):
                     row["set"] = chosen
                     rows.append(row)
                     if options.out:
@@ -202,10 +203,12 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def measure(spec: Spec, limit_s: float) -> Iterator[dict[str, Any]]:
+def measure(spec: Spec, limit_s: float, kept: Path | None) -> Iterator[dict[str, Any]]:
     """The rows of one worker, as they come; a last one with "failed" where it did not end well."""
     command = [sys.executable, "-m", "engine.sglang.bench.worker", encoded(spec)]
-    with tempfile.TemporaryFile("w+", errors="replace") as log:
+    if kept is not None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+    with open(kept, "w+") if kept else tempfile.TemporaryFile("w+", errors="replace") as log:
         child = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
         )
@@ -218,7 +221,7 @@ def measure(spec: Spec, limit_s: float) -> Iterator[dict[str, Any]]:
             if line.startswith(MARKER):
                 count += 1
                 row = json.loads(line[len(MARKER) :])
-                sys.stdout.write(table([row]).splitlines()[-1] + "\n")
+                sys.stdout.write(table([row]).splitlines()[-1] + f"  {row['processes']}\n")
                 sys.stdout.flush()
                 yield row
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -10,7 +10,9 @@ import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
+_BUSIEST = 8
 _QUERY = ("--query-gpu=utilization.gpu,memory.used", "--format=csv,noheader,nounits", "-lms", "500")
 
 
@@ -22,6 +24,8 @@ class Usage:
     gpu_mib: float = 0.0
     machine_cores: float = 0.0
     own_cores: float = 0.0
+    processes: dict[str, float] = field(default_factory=dict)
+    """The busiest processes, cores each: what is at one is what bounds."""
     _samples: list[tuple[float, float]] = field(default_factory=list)
 
 
@@ -31,13 +35,16 @@ async def metered() -> AsyncIterator[Usage]:
     usage = Usage()
     loop = asyncio.get_running_loop()
     reader = asyncio.create_task(_watch_gpu(usage))
-    began, machine, own = loop.time(), _machine_s(), _own_s()
+    began, machine, own, each = loop.time(), _machine_s(), _own_s(), _process_s()
     try:
         yield usage
     finally:
         seconds = max(loop.time() - began, 1e-9)
         usage.machine_cores = (_machine_s() - machine) / seconds
         usage.own_cores = (_own_s() - own) / seconds
+        used = {name: (spent - each.get(name, 0.0)) / seconds for name, spent in _process_s().items()}
+        busiest = sorted(used.items(), key=lambda entry: -entry[1])[:_BUSIEST]
+        usage.processes = {name: round(cores, 2) for name, cores in busiest if cores >= 0.05}
         reader.cancel()
         await asyncio.gather(reader, return_exceptions=True)
         if usage._samples:
@@ -60,6 +67,22 @@ async def _watch_gpu(usage: Usage) -> None:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
         await process.wait()
+
+
+def _process_s() -> dict[str, float]:
+    """CPU seconds of every process by name and id."""
+    found: dict[str, float] = {}
+    ticks = os.sysconf("SC_CLK_TCK")
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                line = Path(entry.path, "stat").read_text("utf-8", "replace")
+                title = Path(entry.path, "cmdline").read_bytes().split(b"\0")[0].decode("utf-8", "replace")
+                # The name stands in brackets and may hold anything; the numbers follow the last one.
+                numbers = line.rpartition(")")[2].split()
+                short = title.rpartition("/")[2][:24] or "?"
+                found[f"{short}:{entry.name}"] = (int(numbers[11]) + int(numbers[12])) / ticks
+    return found
 
 
 def _machine_s() -> float:

@@ -98,7 +98,9 @@ async def engine(spec: Spec) -> AsyncIterator[tuple[SglangRecognizer, float]]:
     policy = open_serving(folder)
     launch = LaunchSettings(**({"running": 512, "queued": 4096} | spec.launch))
     machine = find_machine()
-    flags = adapt_flags(plan_flags(policy.facts, machine, launch), installed()) | spec.flags
+    flags = adapt_flags(plan_flags(policy.facts, machine, launch), installed())
+    # Its own lines on batches and queues, for the log that is kept.
+    flags |= {"log_level": "info", **spec.flags}
     added = {} if spec.stock else environment(policy.facts, launch, machine)
     added |= spec.env
     began = time.monotonic()
@@ -175,7 +177,7 @@ async def _load(recognizer: SglangRecognizer, clips: list[Clip], load: dict[str,
 
 async def _live(recognizer: SglangRecognizer, clips: list[Clip], load: dict[str, Any]) -> dict[str, Any]:
     dispatcher = Dispatcher(recognizer, DispatchSettings(queue=8192))
-    plan = LivePlan(load["streams"], load["seconds"], load.get("warm_s", 5.0))
+    plan = LivePlan(load["streams"], load["seconds"], load.get("warm_s", 4.0))
     stop, long_s = asyncio.Event(), load.get("long_s", 0)
     async with asyncio.TaskGroup() as group:
         other = None
@@ -227,6 +229,7 @@ def _emit(spec: Spec, load: dict[str, Any], row: dict[str, Any], usage: Usage, s
         "gpu_mib": usage.gpu_mib,
         "machine_cores": usage.machine_cores,
         "own_cores": usage.own_cores,
+        "processes": usage.processes,
     }
     sys.stdout.write(MARKER + json.dumps(found) + "\n")
     sys.stdout.flush()
