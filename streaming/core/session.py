@@ -44,6 +44,9 @@ DOUBTFUL = to_samples(0.5)
 """Voiced audio after the last word of a final reply that is worth a second decode, without context: a beam
 is drawn to an early end of the sentence."""
 
+MARGIN = to_samples(0.1)
+"""For the packets that bring the audio and the messages that carry the words."""
+
 MISSING = to_samples(2.0)
 """Voiced audio without a word that is a gap, when decoding it again does not help."""
 
@@ -299,7 +302,8 @@ class Session:
 
     def _refreshed(self, cut: Cut, words: tuple[Word, ...]) -> None:
         """A tick's reply: commit what is safe, show the rest."""
-        next_reply = self._segmenter.refresh + self._now - cut.end
+        # A word that would be too old when the next reply comes is committed with this one.
+        next_reply = max(self._segmenter.refresh, self._now - cut.end) + MARGIN
         due = self._now - to_samples(self._s.max_delay_s) + next_reply
         stable = self._stabilizer.observe(
             words,

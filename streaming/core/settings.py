@@ -18,11 +18,11 @@ class SessionSettings:
     refresh_s: float = 0.7
     first_s: float = 0.3
     soft_pause_s: float = 0.24
-    hold_s: float = 0.5
+    hold_s: float = 0.6
     """Words ending this near to the end of the audio wait for another decode."""
-    doubt_s: float = 1.6
+    doubt_s: float = 2.2
     """The same for words the model gives less than `confidence`."""
-    confidence: float = 0.6
+    confidence: float = 0.7
     least_hold_s: float = 0.2
     """Even words that are due wait while they end this near to the end of the audio."""
     pad_s: float = 0.2
