@@ -84,6 +84,8 @@ class RecognitionTask:
     prefix: tuple[Word, ...] = ()
     language: str | None = None
     """Primary language subtag (ISO 639-1); None lets the engine detect it."""
+    detect: bool = False
+    """Report the language heard although `language` says which to write."""
     hotwords: tuple[str, ...] = ()
     attempt: int = 0
     hurry: bool = False
@@ -101,7 +103,7 @@ class Hypothesis:
     words: tuple[Word, ...]
     finish: Finish = Finish.STOP
     language: str | None = None
-    """The language heard, whatever was asked for; None where the model cannot tell."""
+    """The language heard, if it was to be detected; None where the model cannot tell."""
     language_probability: float = 0.0
     no_speech: float = 0.0
     """Probability that the window holds no speech, 0 where the model cannot tell."""

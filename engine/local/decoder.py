@@ -103,7 +103,7 @@ class LocalDecoder:
         rule = self._settings.thorough_window if _thorough(task) else self._settings.quick_window
         features = log_mel(audio, rule.frames(len(audio), self._limit_s), self._model.n_mels)
         states = self._model.encode(self._runtime.StorageView.from_array(features[None]))
-        if not self._policy.multilingual or (pinned is not None and not self._settings.always_detect):
+        if not self._policy.multilingual or (pinned is not None and not task.detect):
             return _Encoded(states, pinned)
         token, probability = self._model.detect_language(states)[0][0]
         heard = self._policy.language_of(token)

@@ -41,8 +41,6 @@ class DecodeSettings:
     length: the beam would rather end the sentence early (1.3 points of word errors with base)."""
     align: bool = True
     """Word times by alignment (about a tenth of a decode); without it they are estimated."""
-    always_detect: bool = False
-    """Report the language heard even when the task pins one."""
     silence_peak: float = 1e-4
     """Audio that never exceeds this (-80 dBFS) is not decoded: it holds no words."""
     deadline_s: float = 30.0

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+EVERY = 4
+
 
 class LanguageTracker:
     """Adopts a language once it is heard clearly, and another only after it was heard twice in a row.
 
-    Short windows are often misjudged, so votes of windows with less than `min_speech` samples of speech
-    count only while no language is known.
+    Short windows are often misjudged: those with less than `min_speech` samples of speech have no vote.
     """
 
     def __init__(
-        self, pinned: str | None, *, sure: float = 0.6, switch: float = 0.85, min_speech: int = 48_000
+        self, pinned: str | None, *, sure: float = 0.6, switch: float = 0.85, min_speech: int = 32_000
     ) -> None:
         self._pinned = pinned
         self._sure, self._switch, self._min_speech = sure, switch, min_speech
         self._rival: str | None = None
+        self._asked = 0
         self.language = pinned
+
+    def ask(self) -> bool:
+        """Whether this window is to be heard for its language too: every one until it is known, then every
+        `EVERY`th, since it costs a decoding step."""
+        self._asked += 1
+        return self._pinned is None and (self.language is None or self._asked % EVERY == 0)
 
     def vote(self, language: str | None, probability: float, speech: int) -> None:
         """One window's verdict over `speech` samples of speech."""

@@ -182,7 +182,8 @@ class Session:
                 return
         self._attempt = 0
         if not cut.final:
-            self._refreshed(cut, words)
+            unsure = self.language is None and hypothesis.language is not None
+            self._refreshed(cut, words, unsure=unsure)
         elif hypothesis.finish is Finish.LOOP:
             self._finish(cut, (), cause="loop")
         else:
@@ -287,6 +288,7 @@ class Session:
             context=context or self._context,
             prefix=prefix,
             language=self._language.language,
+            detect=self._language.ask(),
             hotwords=self._hotwords,
             attempt=self._attempt,
             hurry=self._segmenter.stretch > 1.0,
@@ -300,15 +302,16 @@ class Session:
         last = max(words[-1].end if words else 0, self._transcript.end, self._segments[0].start)
         return self._activity.voiced(last, cut.end)
 
-    def _refreshed(self, cut: Cut, words: tuple[Word, ...]) -> None:
-        """A tick's reply: commit what is safe, show the rest."""
+    def _refreshed(self, cut: Cut, words: tuple[Word, ...], *, unsure: bool) -> None:
+        """A tick's reply: commit what is safe, show the rest. While it is `unsure` which language is
+        spoken, every word counts as doubtful."""
         # A word that would be too old when the next reply comes is committed with this one.
         next_reply = max(self._segmenter.refresh, self._now - cut.end) + MARGIN
         due = self._now - to_samples(self._s.max_delay_s) + next_reply
         stable = self._stabilizer.observe(
             words,
             Horizons(
-                sure=cut.end - to_samples(self._s.hold_s),
+                sure=cut.end - to_samples(self._s.doubt_s if unsure else self._s.hold_s),
                 doubtful=cut.end - to_samples(self._s.doubt_s),
                 due=min(due, cut.end - to_samples(self._s.least_hold_s)),
                 confidence=self._s.confidence,

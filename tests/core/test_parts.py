@@ -134,6 +134,14 @@ def test_a_language_is_adopted_once_clear_and_left_only_after_two_votes() -> Non
     assert tracker.language == "fr"
 
 
+def test_the_language_is_asked_for_until_it_is_known_and_now_and_then_after() -> None:
+    tracker = LanguageTracker(None)
+    assert all(tracker.ask() for _ in range(10))
+    tracker.vote("en", 0.9, speech=64_000)
+    assert [tracker.ask() for _ in range(12)].count(True) == 3
+    assert not any(LanguageTracker("en").ask() for _ in range(12))
+
+
 def test_a_pinned_language_stays() -> None:
     tracker = LanguageTracker("ja")
     for _ in range(5):

@@ -178,10 +178,8 @@ def test_languages_are_found_and_written_in_their_script(
 
 @needs_weights("base")
 def test_a_pinned_language_is_written_and_the_heard_one_told_on_request() -> None:
-    settings = DecodeSettings(always_detect=True)
-    decoder = LocalDecoder(find_weights("base"), name="x", threads=1, settings=settings)
-    heard = decoder.decode(conform.task(recording("languages/fr-leopard.wav"), language="en"))
-    decoder.close()
+    asked = conform.task(recording("languages/fr-leopard.wav"), language="en", detect=True)
+    heard = recognizer("base").decode(asked)
     assert heard.language == "fr"
     assert recognizer("base").decode(conform.task(recording(JFK), language="en")).language is None
 
