@@ -117,7 +117,7 @@ class LocalDecoder:
             encoded.states,
             [plan.prompt],
             beam_size=beam,
-            length_penalty=settings.length_penalty,
+            length_penalty=settings.forced_length_penalty if plan.prefix else 1.0,
             max_length=_max_length(plan),
             repetition_penalty=rung.repetition_penalty,
             sampling_topk=0 if sampling else 1,

@@ -36,9 +36,10 @@ class DecodeSettings:
     thorough_window: WindowRule = field(default_factory=lambda: WindowRule(minimum_s=10.0, pad_s=6.0))
     quick_beam: int = 1
     thorough_beam: int = 5
-    length_penalty: float = 2.0
-    """Exponent of the length that a beam's score is divided by. Above 1, because the forced words count as
-    length: the beam would rather end the sentence early (1.3 points of word errors with base)."""
+    forced_length_penalty: float = 2.0
+    """Exponent of the length that a beam's score is divided by after a forced prefix, 1 without one. The
+    forced words count as length, so a beam would rather end the sentence early (1.3 points of word errors
+    with base)."""
     align: bool = True
     """Word times by alignment (about a tenth of a decode); without it they are estimated."""
     silence_peak: float = 1e-4
