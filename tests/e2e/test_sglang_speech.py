@@ -114,7 +114,8 @@ async def forced_words_are_continued(recognizer: SglangRecognizer, audio: Audio)
     assert rest[0].start >= prefix[-1].end
     wrong = (Word("Quite", 8_000, 9_000), Word("different", 9_000, 12_000))
     other = (await recognizer.recognize(task(102, audio, prefix=wrong))).words
-    assert other[0].text not in ("Quite", "different")
+    # Whatever it says after words that nobody said, it does not say them again.
+    assert not join(other).startswith(("Quite", "different"))
 
 
 async def counted(url: str) -> float:
