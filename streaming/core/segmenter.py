@@ -116,7 +116,7 @@ class Segmenter:
         """Words up to `end` are committed: move the window's beginning on, to a quiet place."""
         latest = end - self._s.keep
         if latest - self.origin >= self._s.slack:
-            self.origin = max(self.origin, seam(ring, max(self.origin, latest - to_samples(1.0)), latest))
+            self.origin = max(self.origin, seam(ring, max(self.origin, latest - self._s.slack), latest))
 
     def restart(self, start: int, last_end: int) -> None:
         """A segment begins at `start`, the one before ended at `last_end`."""

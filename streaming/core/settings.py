@@ -50,14 +50,17 @@ class SessionSettings:
         )
 
     def window(self, model_limit_s: float) -> WindowSettings:
+        """For a model that takes `model_limit_s` seconds; where that is little, all that must fit into one
+        window shrinks with it, so that every cut moves the window on."""
+        longest = to_samples(min(self.window_s, model_limit_s))
         return WindowSettings(
             first=to_samples(self.first_s),
             refresh=to_samples(self.refresh_s),
             soft_pause=to_samples(self.soft_pause_s),
             tail=to_samples(self.soft_pause_s) // 2,
-            keep=to_samples(self.keep_s),
-            slack=to_samples(self.slack_s),
-            search=to_samples(self.search_s),
-            longest=to_samples(min(self.window_s, model_limit_s)),
+            keep=min(to_samples(self.keep_s), longest // 3),
+            slack=min(to_samples(self.slack_s), longest // 8),
+            search=min(to_samples(self.search_s), longest // 4),
+            longest=longest,
             forget=to_samples(self.forget_s),
         )
