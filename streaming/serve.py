@@ -21,7 +21,7 @@ from .errors import SettingsError
 from .live import Services
 from .server import build
 from .settings import Settings, load
-from .transport import NoTraceback, Protocol
+from .transport import NO_TRACEBACK, Protocol
 
 logger = logging.getLogger("seamscribe")
 
@@ -86,6 +86,7 @@ async def serve(settings: Settings) -> int:
 
 def server_for(services: Services) -> Server:
     """A uvicorn server over running services; give it a listening socket."""
+    logging.getLogger("uvicorn.error").addFilter(NO_TRACEBACK)
     return Server(
         uvicorn.Config(
             build(services),
@@ -166,4 +167,3 @@ def _complain(message: str, status: int) -> int:
 def _log(level: str) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logger.setLevel(level.upper())
-    logging.getLogger("uvicorn.error").addFilter(NoTraceback())

@@ -101,3 +101,7 @@ class NoTraceback(logging.Filter):
             record.exc_info = None
             record.levelno, record.levelname = logging.INFO, "INFO"
         return True
+
+
+NO_TRACEBACK = NoTraceback()
+"""One instance: a logger takes the same filter only once."""
