@@ -11,7 +11,7 @@ Everything is bounded: what waits to be read or sent, and how long each step may
     ClientError          the stream cannot go on; `retryable` tells whether trying again makes sense
     ├── Unreachable      nobody listens there
     ├── Refused          the server said no before `ready`
-    └── Disconnected     the connection ended without the stream's last message
+    └── Disconnected     the connection ended before the stream did, or with another code than "done"
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ DEFAULT_URL = "http://127.0.0.1:8765"
 
 _MAX_MESSAGE = 16 * 1024 * 1024  # the receipt of a day has many spans
 _WAITING_MESSAGES = 256
+_ENVELOPE = 64  # what a codec may put around the audio of one packet
+_NORMAL = 1000
 _RETRY = frozenset({CloseCode.LIMIT, CloseCode.FAULT, CloseCode.RESTART, CloseCode.OVERLOAD, 1001, 1006})
 
 
@@ -64,7 +66,7 @@ class Refused(ClientError):
 
 
 class Disconnected(ClientError):
-    """The connection ended, or fell silent, without `end` or `error`."""
+    """The connection ended or fell silent before the stream was known to be complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +89,14 @@ class Stream:
         self._codec = codec
         self._deadlines = deadlines
         self._over = False
+        self._receipt_came = False
 
     async def send(self, audio: bytes) -> None:
-        """Send audio in the format of `start`, cut anywhere; waits while the server is not reading."""
-        await self._send(Audio(audio))
+        """Send audio in the format of `start`, cut anywhere, of any size: the server gets packets that it
+        takes. Waits while the server is not reading."""
+        size = max(1, self.ready.limits.max_packet_bytes - _ENVELOPE)
+        for at in range(0, len(audio), size):
+            await self._send(Audio(audio[at : at + size]))
 
     async def flush(self, id: str) -> None:
         """Ask for everything sent so far to become final; a `Flushed` with this id answers."""
@@ -104,11 +110,22 @@ class Stream:
         return self
 
     async def __anext__(self) -> ServerMessage:
-        """The next message; stops after the stream's last one (`Ended` or `Error`)."""
+        """The next message; stops when the stream is complete, or after `Error`.
+
+        A receipt alone does not say that: an `Error` may follow it, so only a normal close ends the
+        stream. Raises `Disconnected` for any other end.
+        """
         if self._over:
             raise StopAsyncIteration
-        message = await _receive(self._socket, self._codec, self._deadlines.message_s)
-        self._over = isinstance(message, Ended | Error)
+        try:
+            message = await _receive(self._socket, self._codec, self._deadlines.message_s)
+        except Disconnected as error:
+            self._over = True
+            if self._receipt_came and error.code == f"close_{_NORMAL}":
+                raise StopAsyncIteration from None
+            raise
+        self._receipt_came = self._receipt_came or isinstance(message, Ended)
+        self._over = isinstance(message, Error)
         return message
 
     async def _send(self, message: Audio | Flush | End) -> None:

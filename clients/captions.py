@@ -46,7 +46,7 @@ class Captions:
 
     @property
     def ended(self) -> bool:
-        """Whether the stream's last message has come."""
+        """Whether the receipt or the error has come: no more text follows, at most the error."""
         return self.receipt is not None or self.error is not None
 
     @property
@@ -105,7 +105,9 @@ class Captions:
             self.faults.append(fault)
 
     def _check_order(self, message: ServerMessage) -> None:
-        self._check(not self.ended, f"message {message.seq} came after the last one")
+        # The receipt may be followed by the reason why the stream ended early.
+        last = self.error is None and isinstance(message, Error)
+        self._check(last or not self.ended, f"message {message.seq} came after the last one")
         if self._seq is not None:
             self._check(message.seq == self._seq + 1, f"seq {message.seq} follows {self._seq}")
         self._seq = message.seq

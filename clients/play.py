@@ -54,7 +54,9 @@ class Playback:
     ended_sending_s: float | None = None
     """When `end` was sent, on the stream's clock."""
     finished_s: float | None = None
-    """When the last message came."""
+    """When the newest message came; of a stream that is over: the last one."""
+    cut_off: bool = False
+    """Whether audio was left to send; while it plays, true."""
     committed_s: list[float] = field(default_factory=list)
     """Arrival of every committed word, by its index in the transcript."""
     first_text_s: dict[int, float] = field(default_factory=dict)
@@ -76,7 +78,11 @@ class Playback:
             found.append(self.failure)
         if error is not None:
             found.append(f"the server ended the stream: {error.message} ({error.code})")
-        if receipt is not None and receipt.samples != self.sent:
+        if receipt is not None and self.cut_off:
+            found.append(
+                f"the stream ended at {receipt.samples / RATE:.2f} s, before all of the audio was sent"
+            )
+        elif receipt is not None and receipt.samples != self.sent:
             found.append(f"the receipt covers {receipt.samples} of {self.sent} samples sent")
         if receipt is not None:
             found += [
@@ -117,7 +123,6 @@ async def play(
             except Disconnected as error:
                 playback.failure = playback.failure or str(error)
             sender.cancel()
-        playback.finished_s = clock.now()
 
 
 class _Clock:
@@ -140,6 +145,7 @@ class _Listener:
     def hear(self, message: ServerMessage) -> None:
         playback, now = self._playback, self._clock.now()
         playback.captions.receive(message)
+        playback.finished_s = now
         if isinstance(message, Segment):
             new = len(playback.captions.transcript) - len(playback.committed_s)
             playback.committed_s += [now] * new
@@ -153,6 +159,7 @@ class _Listener:
 async def _send(
     playback: Playback, stream: Stream, pieces: Iterable[bytes], pace: Pace, clock: _Clock
 ) -> None:
+    playback.cut_off = True
     try:
         for packet in packets(pieces, 2 * max(1, round(pace.packet_s * RATE))):
             await _wait(playback, playback.sent_s + len(packet) / BYTES_PER_SECOND, pace, clock)
@@ -162,6 +169,7 @@ async def _send(
         playback.failure = str(error)  # what was sent still deserves its text and receipt
     except Disconnected:
         return  # the listening side reads the server's reason, which may still be on its way
+    playback.cut_off = False
     playback.ended_sending_s = clock.now()
     with suppress(Disconnected):
         await stream.end()

@@ -29,7 +29,7 @@ class Scored:
     revised: int
     """Committed words that changed."""
     samples: int
-    """Sent by us: a lost stream covers none of them."""
+    """Of the whole clip: what a lost stream left unsent is not covered either."""
     gap_samples: int
     silence_samples: int
     delays: Delays
@@ -59,8 +59,8 @@ def evaluate(clip: Clip, playback: Playback, reading: Reading | None) -> Scored:
         offline=score(clip.reference, reading.text, clip.language) if reading else None,
         words=len(captions.transcript),
         revised=captions.revised,
-        samples=playback.sent,
-        gap_samples=receipt.gap_samples if receipt else playback.sent,
+        samples=len(clip.pcm),
+        gap_samples=len(clip.pcm) - (receipt.text_samples + receipt.silence_samples if receipt else 0),
         silence_samples=receipt.silence_samples if receipt else 0,
         delays=delays,
         commit_matched=[d for d, sure in zip(delays.commit, known, strict=True) if sure],

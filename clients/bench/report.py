@@ -98,7 +98,7 @@ class Total:
     words: int
     revised: int
     coverage: float
-    """Share of received samples that became text or silence."""
+    """Share of all samples, sent or not, that became text or silence."""
     commit: Summary
     commit_matched: Summary
     commit_own: Summary

@@ -21,7 +21,7 @@ from clients.aio import (
     stream_url,
 )
 from streaming.wire.codec import JSON_PROTOCOL, MSGPACK_PROTOCOL
-from streaming.wire.messages import Ack, Audio, End, Ended, Error, Flush, Flushed, Start
+from streaming.wire.messages import Ack, Audio, End, Ended, Error, Flush, Flushed, ServerMessage, Start
 
 from .build import ready, receipt
 from .scripted import Peer, scripted
@@ -58,6 +58,64 @@ async def test_nothing_comes_after_the_last_message() -> None:
     async with scripted(script) as server, connect(server.url) as stream:
         assert [type(message) async for message in stream] == [Error]
         assert [message async for message in stream] == []
+
+
+async def test_an_error_that_follows_the_receipt_is_not_missed() -> None:
+    last: list[ServerMessage] = [
+        Ended(2, receipt(0, 0)),
+        Error(3, "restarting", "the server shuts down", retry_after_ms=0),
+    ]
+
+    async def script(peer: Peer) -> None:
+        await peer.hear()
+        await peer.say(ready(1), *last)
+        await peer.socket.close(1012, "restarting")
+
+    async with scripted(script) as server, connect(server.url) as stream:
+        assert [message async for message in stream] == last
+        assert [message async for message in stream] == []
+
+
+@pytest.mark.parametrize("close", [1006, 1011, 1012])
+async def test_a_receipt_does_not_hide_that_the_stream_was_cut(close: int) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.hear()
+        await peer.say(ready(1), Ended(2, receipt(0, 0)))
+        if close == 1006:
+            peer.socket.transport.close()
+        else:
+            await peer.socket.close(close, "because")
+
+    async with scripted(script) as server, connect(server.url) as stream:
+        assert isinstance(await anext(stream), Ended)
+        with pytest.raises(Disconnected, match=str(close)):
+            await anext(stream)
+
+
+@pytest.mark.parametrize("protocol", [JSON_PROTOCOL, MSGPACK_PROTOCOL])
+async def test_a_big_buffer_goes_out_in_packets_that_the_server_takes(protocol: str) -> None:
+    data = bytes(range(256)) * (2_000_000 // 256)
+    limit = ready().limits.max_packet_bytes
+    frames: list[int] = []
+
+    async def script(peer: Peer) -> None:
+        await peer.hear()
+        await peer.say(ready(1))
+        while sum(frames) < len(data):
+            frame = await peer.socket.recv()
+            message = peer.codec.decode(frame)
+            assert isinstance(message, Audio)
+            peer.heard.append(message)
+            frames.append(len(message.data))
+            assert len(frame) <= limit
+        await peer.say(Ended(2, receipt(0, 0)))
+
+    async with scripted(script) as server:
+        async with connect(server.url, protocol=protocol) as stream:
+            await stream.send(data)
+            assert [type(message) async for message in stream] == [Ended]
+        assert server.peers[0].audio == data
+    assert len(frames) == 2
 
 
 async def test_nobody_listens() -> None:

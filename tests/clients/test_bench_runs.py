@@ -98,6 +98,14 @@ def test_speech_starts_where_the_voice_does_not_where_alignment_puts_the_word() 
     )
 
 
+def test_audio_that_was_never_sent_is_not_covered() -> None:
+    playback = played([("one", 0)], [1.0], finals=[1.0], sent_s=1.0)
+    playback.cut_off = True
+    found = total([evaluate(clip("x", 4, "one two"), playback, None)], None)
+    assert found.coverage == pytest.approx(0.25)
+    assert found.failures == 1
+
+
 def test_without_a_receipt_nothing_is_covered() -> None:
     playback = Playback("x", sent=RATE, failure="lost")
     rows = [evaluate(clip("x", 1, "one two"), playback, None)]

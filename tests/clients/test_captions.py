@@ -71,12 +71,23 @@ SAID = words("one two three four")
         ([Ack(3, 800), Ack(4, 799)], "ack went back"),
         ([ready(3)], "a second ready"),
         ([Error(3, "x", "y"), Ack(4, 5)], "after the last one"),
+        ([Error(3, "x", "y"), Error(4, "x", "y")], "after the last one"),
+        ([Ended(3, receipt(800, 2)), Ack(4, 5)], "after the last one"),
+        ([Ended(3, receipt(800, 2)), Ended(4, receipt(800, 2))], "after the last one"),
+        ([Ended(3, receipt(800, 2)), Error(4, "x", "y"), Ack(5, 5)], "after the last one"),
         ([Ended(3, receipt(800, 3))], "counts 3 words, 2 came"),
     ],
 )
 def test_each_broken_promise_is_a_fault(later: list[ServerMessage], fault: str) -> None:
     captions = reduced([ready(), segment(2, 1, 1, SAID[:2]), *later])
     assert any(fault in found for found in captions.faults), captions.faults
+
+
+def test_an_error_may_follow_the_receipt() -> None:
+    captions = reduced([ready(), Ended(2, receipt(800, 0)), Error(3, "restarting", "the server shuts down")])
+    assert captions.faults == []
+    assert captions.error is not None
+    assert captions.receipt is not None
 
 
 def spoil(field: str, value: int) -> Callable[[], ServerMessage]:

@@ -10,7 +10,7 @@ import pytest
 from clients.aio import Refused
 from clients.audio import AudioError
 from clients.play import Arrival, Pace, Playback, play
-from streaming.wire.messages import End, Ended, Error, Start
+from streaming.wire.messages import Audio, End, Ended, Error, Start
 
 from .build import ready, receipt, segment, session, words
 from .scripted import Peer, Scripted, scripted
@@ -81,6 +81,38 @@ async def test_a_receipt_for_other_audio_is_a_fault() -> None:
 
     playback, _, _ = await played(script, [bytes(64)])
     assert playback.faults() == ["the receipt covers 99 of 32 samples sent"]
+
+
+async def test_a_stream_that_ends_before_its_audio_is_a_fault() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.hear()
+        await peer.say(ready(1))
+        await peer.hear()
+        await peer.say(
+            Ended(2, receipt(3200, 0)),
+            Error(3, "restarting", "the server shuts down", retry_after_ms=0),
+        )
+
+    def endless() -> Iterator[bytes]:
+        while True:
+            yield bytes(6400)
+
+    playback, _, _ = await played(script, endless(), Pace(speed=100))
+    cut, *others = playback.faults()
+    assert cut == "the server ended the stream: the server shuts down (restarting)"
+    assert any("before all of the audio was sent" in fault for fault in others)
+
+
+async def test_a_receipt_alone_does_not_stand_for_audio_never_sent() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.hear()
+        await peer.say(ready(1))
+        sent = await peer.hear()
+        assert isinstance(sent, Audio)
+        await peer.say(Ended(2, receipt(len(sent.data) // 2, 0)))
+
+    playback, _, _ = await played(script, [bytes(3200)] * 1_000_000, Pace(speed=1.0))
+    assert playback.faults() == ["the stream ended at 0.10 s, before all of the audio was sent"]
 
 
 async def test_a_gap_is_a_fault_with_its_cause() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import signal
 import sys
 import wave
 from pathlib import Path
@@ -116,6 +118,24 @@ def test_wrong_arguments_are_refused_before_anything_starts(tmp_path: Path, wron
     with pytest.raises(SystemExit) as caught:
         replay.main([str(wav(tmp_path / "a.wav", "x")), *wrong])
     assert caught.value.code == 2
+
+
+async def test_a_server_that_is_stopped_costs_the_rest_and_it_is_said(tmp_path: Path) -> None:
+    path = wav(tmp_path / "a.wav", "xx---" * 8)
+    async with serving(["--engine", "fake"]) as server:
+        command = ["-m", "streaming", "replay", str(path), "--url", server.url]
+        pipe = asyncio.subprocess.PIPE
+        child = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=pipe, stderr=pipe)
+        assert child.stderr is not None
+        first = await child.stderr.readline()  # the first finished segment: the stream is well under way
+        os.kill(server.pid, signal.SIGTERM)
+        out, said = await child.communicate()
+    assert first.strip()
+    assert child.returncode == replay.EXIT_FAULT
+    assert b"the server ended the stream" in said
+    assert b"restarting" in said
+    assert b"before all of the audio was sent" in said
+    assert out.split()  # what was heard until then is kept
 
 
 async def test_the_child_is_ready_and_stopped_with_the_block() -> None:
