@@ -115,18 +115,24 @@ class Connection:
             start = await self._started()
             entry = self._services.sessions.open()
             live = Live(start, entry, self._outbox, self._services)
+            self._outbox.put(self._ready(start, entry, live))
         except ChannelClosed:
             return
         except WireError as error:
-            if entry is not None:
+            refusal = error
+        except Exception:
+            # Like the net in `_serve`: a bug is told to the client and logged, once.
+            logger.exception("a client could not be met")
+            refusal = InternalFault()
+        else:
+            try:
+                await self._serve(live, entry)
+            finally:
                 self._services.sessions.close(entry)
-            await self._refuse(error)
             return
-        self._outbox.put(self._ready(start, entry, live))
-        try:
-            await self._serve(live, entry)
-        finally:
-            self._services.sessions.close(entry)
+        if entry is not None:
+            self._services.sessions.discard(entry)
+        await self._refuse(refusal)
 
     async def _started(self) -> Start:
         """The client's first message; raises `WireError`, `ChannelClosed`."""

@@ -70,10 +70,11 @@ class SlowReader(StreamError):
 
 
 class InternalFault(StreamError):
-    def __init__(self, session: str) -> None:
+    def __init__(self, session: str | None = None) -> None:
+        which = f"the session {session}" if session else "when this was"
         super().__init__(
             "internal",
-            f"the server failed: try again, and tell its operator the session {session}",
+            f"the server failed: try again, and tell its operator {which}",
             close=CloseCode.FAULT,
             retry_after_ms=1000,
         )

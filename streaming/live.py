@@ -15,6 +15,7 @@ from .core.events import Ended
 from .core.framing import EMPTY
 from .core.session import Session
 from .core.settings import SessionSettings
+from .core.spans import to_samples, to_seconds
 from .delays import DelayMeter
 from .errors import SessionTooLong
 from .intake import INLINE, Intake
@@ -55,8 +56,8 @@ def settings_for(start: Start, base: SessionSettings) -> SessionSettings:
         base,
         max_delay_s=base.max_delay_s if options.max_delay_s is None else options.max_delay_s,
         pause_s=pause,
-        # Padding of neighbouring segments must fit into the pause between them.
-        pad_s=min(base.pad_s, pause / 2),
+        # Padding of neighbouring segments must fit into the pause between them, counted in whole samples.
+        pad_s=min(base.pad_s, to_seconds(to_samples(pause) // 2)),
         soft_pause_s=min(base.soft_pause_s, pause / 2),
     )
 

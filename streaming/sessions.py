@@ -91,6 +91,10 @@ class Sessions:
         self._finished[entry.id] = entry
         self._forget()
 
+    def discard(self, entry: Entry) -> None:
+        """The session never began: nothing of it is kept, nor does it take a finished one's place."""
+        del self._live[entry.id]
+
     def find(self, id: str) -> Entry | None:
         """A live or lately finished session."""
         self._forget()

@@ -7,10 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.contract import FRAME, Audio, EngineError, Voice
 from engine.fake import FakeScript
 from streaming.connection import TICK_S
+from streaming.core.settings import SessionSettings
+from streaming.live import settings_for
+from streaming.wire.messages import Options, Start
 from tests.support.sound import expected, s16, speech
 from tests.support.virtual import settle
 from tests.support.world import END, START, World, check_end, committed, live, serving
@@ -277,3 +282,64 @@ def test_a_bug_takes_one_session_only(caplog: pytest.LogCaptureFixture) -> None:
 
     serving(body)
     assert sum("failed" in record.message for record in caplog.records) == 1
+
+
+class NoDetector:
+    """Cannot even be opened."""
+
+    def open(self) -> BrokenDetector:
+        raise ZeroDivisionError
+
+    def feed(self, audio: Audio) -> list[Voice]:
+        raise AssertionError
+
+
+def test_a_bug_before_the_session_frees_its_place(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(world: World) -> None:
+        broken = World(replace(world.services, detector=NoDetector()), world.engine)
+        channel = broken.client()
+        channel.say(START)
+        await broken.all_done()
+        assert channel.closed == (1011, "internal")
+        assert [message["code"] for message in channel.sent] == ["internal"]
+        assert world.services.sessions.active == 0
+        assert world.services.metrics.refused.value(reason="internal") == 1
+        healthy = world.client()
+        healthy.say(START, s16(speech("xx")), END)
+        await world.all_done()
+        assert committed(healthy) == expected("xx")
+
+    serving(body, max_sessions=1)
+    assert [bool(record.exc_info) for record in caplog.records if record.levelname == "ERROR"] == [True]
+
+
+def test_refused_clients_do_not_push_transcripts_out() -> None:
+    async def body(world: World) -> None:
+        channel = world.client()
+        channel.say(START, END)
+        await world.all_done()
+        for _ in range(250):
+            world.client().say({"type": "start", "language": "fr"})
+        await world.all_done()
+        assert world.services.sessions.find(channel.sent[0]["session"]) is not None
+
+    serving(body, FakeScript(languages=("en",)))
+
+
+@given(st.floats(0.2, 3.0))
+def test_any_pause_a_client_may_ask_for_makes_a_session(pause_s: float) -> None:
+    settings = settings_for(Start(options=Options(pause_s=pause_s)), SessionSettings())
+    gate = settings.gate()
+    assert 2 * gate.pad <= gate.pause
+    settings.window(30.0)
+
+
+def test_a_pause_that_does_not_divide() -> None:
+    async def body(world: World) -> None:
+        channel = world.client()
+        channel.say({"type": "start", "options": {"pause_s": 0.33334}}, s16(speech("xx.")), END)
+        await world.all_done()
+        assert channel.closed == (1000, "done")
+        assert committed(channel) == expected("xx.")
+
+    serving(body)
