@@ -6,6 +6,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("streaming.serve:main", "serve live transcription"),
@@ -42,5 +43,13 @@ def _parser() -> argparse.ArgumentParser:
         epilog="\n".join(f"  {name:8} {about}" for name, (_, about) in COMMANDS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of those below")
     return parser
+
+
+def _version() -> str:
+    try:
+        return version("seamscribe")
+    except PackageNotFoundError:
+        return "(not installed: run from its sources)"

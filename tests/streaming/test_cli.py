@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,6 +23,13 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         main(["nonsense"])
     assert caught.value.code == 2
     assert "serve" in capsys.readouterr().err
+
+
+def test_the_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"seamscribe {version('seamscribe')}\n"
 
 
 def test_options_after_the_name_are_the_subcommands(capsys: pytest.CaptureFixture[str]) -> None:
