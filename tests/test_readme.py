@@ -1,22 +1,29 @@
-"""The README's two commands, run as written in a copy of the tree with nothing installed.
+"""The README: its two commands run as written in a copy of the tree with nothing installed, its example runs
+against a server, and what it lists is all there is.
 
-Minutes of installing and a minute of speech, so they run only where SEAMSCRIBE_README asks for them:
-`demo`, `tests` or `all`. Inside a command under test it is `none`: the tests command runs these tests.
+The commands are minutes of installing and a minute of speech, so they run only where SEAMSCRIBE_README asks
+for them: `demo`, `tests` or `all`. Inside a command under test it is `none`: the tests command runs these tests.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from clients import replay
 from streaming.cli import COMMANDS
 from streaming.settings import Settings
+from streaming.wire.errors import CloseCode
+from streaming.wire.messages import Receipt, Span, Word
+from tests.support.server import server
 
 ROOT = Path(__file__).resolve().parent.parent
 WANTED = os.environ.get("SEAMSCRIBE_README", "none")
@@ -93,3 +100,39 @@ def test_every_server_setting_is_explained() -> None:
 def test_every_command_is_listed() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [name for name in COMMANDS if f"`seamscribe {name}" not in text] == []
+
+
+@pytest.mark.e2e
+async def test_the_example_runs_as_written() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert "127.0.0.1:8765" in example
+    pipe = asyncio.subprocess.PIPE
+    async with server() as running:
+        code = example.replace("127.0.0.1:8765", running.address)
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-W", "error", "-c", code, cwd=ROOT, stdout=pipe, stderr=pipe
+        )
+        out, said = await child.communicate()
+    assert (child.returncode, said) == (0, b"")
+    assert b"samples=48000" in out
+    assert out.split()[-1] == b"complete"
+
+
+def test_every_option_of_replay_is_listed() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    options = re.findall(r"--[a-z-]+", replay.parser().format_help())
+    assert [option for option in set(options) - {"--help"} if f"{option}" not in text] == []
+
+
+def test_the_protocols_shapes_and_codes_are_stated() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## The protocol")[2]
+    protocol = " ".join(text.partition("\n## ")[0].split())
+    for shape in (Word, Receipt, Span):
+        fields = ", ".join(
+            field.name + ("?" if field.default is not msgspec.NODEFAULT else "")
+            for field in msgspec.structs.fields(shape)
+        )
+        assert f"{{{fields}}}" in protocol
+    stated = set(re.findall(r"\b[14]\d{3}\b", protocol.partition("Close codes: ")[2]))
+    assert stated == {str(int(code)) for code in CloseCode} | {"1002", "1007"}
