@@ -19,7 +19,7 @@ from .live import Live, Services
 from .outbox import Outbox
 from .sessions import Entry
 from .wire.codec import Codec, too_big
-from .wire.errors import CloseCode, ProtocolError, WireError
+from .wire.errors import CloseCode, ProtocolError, WireError, shown
 from .wire.messages import (
     CLOCK_RATE,
     VERSION,
@@ -155,7 +155,7 @@ class Connection:
 
     async def _refuse(self, error: WireError) -> None:
         self._services.metrics.refused.add(reason=error.code)
-        logger.info("client refused: %s: %s", error.code, error.message)
+        logger.info("client refused: %s: %s", error.code, shown(error.message, 400))
         await self._part(error)
 
     async def _part(self, error: WireError) -> None:

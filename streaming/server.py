@@ -13,6 +13,7 @@ from .live import Services
 from .transcripts import FORMATS
 from .transport import SocketChannel
 from .wire.codec import SUBPROTOCOLS, choose
+from .wire.errors import shown
 
 
 def build(services: Services) -> Starlette:
@@ -83,7 +84,7 @@ class Routes:
         format, id = request.path_params["format"], request.path_params["id"]
         if format not in FORMATS:
             return PlainTextResponse(
-                f"No format {format!r}: use one of {', '.join(FORMATS)}.\n", status_code=404
+                f"No format {shown(format)}: use one of {', '.join(FORMATS)}.\n", status_code=404
             )
         entry = self._services.sessions.find(id)
         if entry is None:

@@ -7,13 +7,12 @@ frames. MessagePack: every message is one map in a binary frame, audio included 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from .errors import CloseCode, ProtocolError
+from .errors import CloseCode, ProtocolError, shown
 from .messages import VERSION, Audio, AudioFormat, ClientMessage, Encoding, Options, ServerMessage, Start
 
 JSON_PROTOCOL = "seamscribe.v1.json"
@@ -45,9 +44,14 @@ _FIELDS = {
     "audio": AudioFormat.__struct_fields__,
     "options": Options.__struct_fields__,
 }
+_JSON = "JSON object in a text frame"
+_MSGPACK = "MessagePack map in a binary frame"
 _PATH = re.compile(r" - at `\$\.?([^`]*)`$")
 _UNKNOWN = re.compile(r"unknown field `([^`]*)`")
 _MISSING = re.compile(r"missing required field `([^`]*)`")
+
+_Data = TypeVar("_Data", str, bytes, str | bytes)
+_Message = TypeVar("_Message")
 
 
 class Codec(Protocol):
@@ -86,14 +90,7 @@ class JsonCodec:
     def decode(self, data: str | bytes) -> ClientMessage:
         if isinstance(data, bytes):
             return Audio(data)
-        try:
-            return _checked(self._client.decode(data))
-        except msgspec.ValidationError as error:
-            with suppress(msgspec.DecodeError):
-                _check_version(msgspec.json.decode(data, type=_Peek))
-            raise _refusal(error, "JSON object in a text frame") from None
-        except msgspec.DecodeError as error:
-            raise _refusal(error, "JSON object in a text frame") from None
+        return _read_client(self._client.decode, _peek_json.decode, data, _JSON)
 
     def encode(self, message: ServerMessage) -> str:
         return self._encoder.encode(message).decode()
@@ -102,10 +99,7 @@ class JsonCodec:
         return message.data if isinstance(message, Audio) else self._encoder.encode(message).decode()
 
     def decode_server(self, data: str | bytes) -> ServerMessage:
-        try:
-            return self._server.decode(data)
-        except msgspec.DecodeError as error:
-            raise _refusal(error, "JSON object in a text frame") from None
+        return _read(self._server.decode, data, _JSON)
 
 
 class MsgpackCodec:
@@ -119,16 +113,7 @@ class MsgpackCodec:
         self._encoder = msgspec.msgpack.Encoder()
 
     def decode(self, data: str | bytes) -> ClientMessage:
-        try:
-            return _checked(self._client.decode(_binary(data)))
-        except msgspec.ValidationError as error:
-            with suppress(msgspec.DecodeError, UnicodeDecodeError):
-                _check_version(msgspec.msgpack.decode(_binary(data), type=_Peek))
-            raise _refusal(error, "MessagePack map in a binary frame") from None
-        except UnicodeDecodeError:
-            raise _garbage("MessagePack map in a binary frame", "text is not UTF-8") from None
-        except msgspec.DecodeError as error:
-            raise _refusal(error, "MessagePack map in a binary frame") from None
+        return _read_client(self._client.decode, _peek_msgpack.decode, _binary(data), _MSGPACK)
 
     def encode(self, message: ServerMessage) -> bytes:
         return self._encoder.encode(message)
@@ -137,12 +122,7 @@ class MsgpackCodec:
         return self._encoder.encode(message)
 
     def decode_server(self, data: str | bytes) -> ServerMessage:
-        try:
-            return self._server.decode(_binary(data))
-        except UnicodeDecodeError:
-            raise _garbage("MessagePack map in a binary frame", "text is not UTF-8") from None
-        except msgspec.DecodeError as error:
-            raise _refusal(error, "MessagePack map in a binary frame") from None
+        return _read(self._server.decode, _binary(data), _MSGPACK)
 
 
 _CODECS: tuple[Codec, ...] = (JsonCodec(), MsgpackCodec())
@@ -173,28 +153,66 @@ class _Peek(msgspec.Struct):
     version: Any = VERSION
 
 
-def _other_version(version: object) -> ProtocolError:
-    return ProtocolError(
-        "unsupported_version",
-        f"version: {version!r:.40} is not spoken here: {_REMEDIES['version']}",
-        field="version",
-    )
+_peek_json: msgspec.json.Decoder[_Peek] = msgspec.json.Decoder(_Peek)
+_peek_msgpack: msgspec.msgpack.Decoder[_Peek] = msgspec.msgpack.Decoder(_Peek)
 
 
-def _checked(message: ClientMessage) -> ClientMessage:
+def _read(decode: Callable[[_Data], _Message], data: _Data, expected: str) -> _Message:
+    """One message; everything that can be wrong with it as `ProtocolError`."""
+    try:
+        return decode(data)
+    except msgspec.DecodeError as error:
+        raise _refusal(error, expected) from None
+    except UnicodeDecodeError:
+        raise _garbage(expected, "text is not UTF-8") from None
+    except RecursionError:
+        raise _too_deep(expected) from None
+
+
+def _read_client(
+    decode: Callable[[_Data], ClientMessage], peek: Callable[[_Data], _Peek], data: _Data, expected: str
+) -> ClientMessage:
+    try:
+        message = _read(decode, data, expected)
+    except ProtocolError as refusal:
+        if refusal.code != "malformed":
+            _check_version(peek, data, expected)
+        raise
     if isinstance(message, Start) and message.version != VERSION:
         raise _other_version(message.version)
     return message
 
 
-def _check_version(peek: _Peek) -> None:
+def _check_version(peek: Callable[[_Data], _Peek], data: _Data, expected: str) -> None:
     """What another version's start holds need not be known here: its version is the reason to refuse it."""
-    if peek.type == "start" and peek.version != VERSION:
-        raise _other_version(peek.version) from None
+    try:
+        found = peek(data)
+    except RecursionError:
+        raise _too_deep(expected) from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return
+    if found.type == "start" and found.version != VERSION:
+        raise _other_version(found.version) from None
+
+
+def _other_version(version: object) -> ProtocolError:
+    # Only scalars are shown: the text of anything else is as long, and as deep, as the client likes.
+    what = shown(str(version), 40) if isinstance(version, int | float | str) else type(version).__name__
+    return ProtocolError(
+        "unsupported_version",
+        f"version: {what} is not spoken here: {_REMEDIES['version']}",
+        field="version",
+    )
 
 
 def _garbage(expected: str, detail: str) -> ProtocolError:
-    return ProtocolError("malformed", f"the message is no {expected} ({detail}): check how it is written")
+    return ProtocolError(
+        "malformed", f"the message is no {expected} ({shown(detail)}): check how it is written"
+    )
+
+
+def _too_deep(expected: str) -> ProtocolError:
+    return _garbage(expected, "it is nested too deeply")
 
 
 def _refusal(error: msgspec.DecodeError, expected: str) -> ProtocolError:
@@ -206,7 +224,7 @@ def _refusal(error: msgspec.DecodeError, expected: str) -> ProtocolError:
     path = found.group(1) if found else ""
     what = text[: found.start()] if found else text
     if unknown := _UNKNOWN.search(what):
-        field = f"{path}.{unknown.group(1)}".lstrip(".")
+        field = shown(f"{path}.{unknown.group(1)}".lstrip("."))
         known = ", ".join(_FIELDS.get(path, ()))
         remedy = f"leave it out; known here: {known}" if known else "leave it out"
         return ProtocolError("unknown_field", f"{field}: unknown field: {remedy}", field=field)
@@ -215,7 +233,8 @@ def _refusal(error: msgspec.DecodeError, expected: str) -> ProtocolError:
         return ProtocolError("missing_field", f"{field}: missing: {_remedy(field)}", field=field)
     if not path:
         return _garbage(expected, what)
-    return ProtocolError(_CODES.get(path, "bad_field"), f"{path}: {what}: {_remedy(path)}", field=path)
+    code = _CODES.get(path, "bad_field")
+    return ProtocolError(code, f"{shown(path)}: {shown(what)}: {_remedy(path)}", field=shown(path))
 
 
 def _remedy(path: str) -> str:

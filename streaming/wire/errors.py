@@ -60,3 +60,8 @@ class ProtocolError(WireError):
         self, code: str, message: str, *, field: str | None = None, close: CloseCode = CloseCode.BAD_REQUEST
     ) -> None:
         super().__init__(code, message, close=close, field=field)
+
+
+def shown(text: str, most: int = 80) -> str:
+    """What a client wrote, as it may stand in a log line or an answer: one line, `most` characters of it."""
+    return repr(text if len(text) <= most else f"{text[:most]}…")[1:-1]

@@ -54,7 +54,7 @@ class Start(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True,
 
     version: int = VERSION
     audio: AudioFormat = AudioFormat()
-    language: Annotated[str, Meta(pattern=r"^[a-z]{2,3}$")] | None = None
+    language: Annotated[str, Meta(pattern=r"\A[a-z]{2,3}\Z")] | None = None
     """ISO 639 code; None lets the server hear which language it is."""
     context: Annotated[str, Meta(max_length=4_000)] = ""
     """What was said or written before: helps names and terms."""

@@ -122,10 +122,12 @@ BAD: list[tuple[dict[str, Any], str, str, str]] = [
     ({"type": "start", "version": 3, "new": 1}, "unsupported_version", "version", "version 1"),
     ({"type": "start", "version": "1"}, "unsupported_version", "version", "version 1"),
     ({"type": "start", "language": "English"}, "bad_field", "language", "ISO 639"),
+    ({"type": "start", "language": "en\n"}, "bad_field", "language", "ISO 639"),
     ({"type": "start", "hotwords": [""]}, "bad_field", "hotwords[0]", "1 to 64"),
     ({"type": "start", "context": "x" * 4001}, "bad_field", "context", "4000"),
     ({"type": "flush"}, "missing_field", "id", "text"),
     ({"type": "flush", "id": ""}, "bad_field", "id", "128"),
+    ({"type": "flush", "id": "i" * 129}, "bad_field", "id", "128"),
     ({"type": "begin"}, "unknown_type", "type", "start"),
     ({"hello": 1}, "missing_field", "type", "start"),
 ]
@@ -152,6 +154,52 @@ def test_garbage_json_is_malformed(text: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         JsonCodec().decode(text)
     assert caught.value.code in {"malformed", "missing_field"}
+
+
+STARTED = b"\x82\xa4type\xa5start"
+DEEP_JSON = "[" * 3000 + "]" * 3000
+DEEP: list[tuple[Codec, str | bytes]] = [
+    (JsonCodec(), f'{{"type":"start","x":{DEEP_JSON}}}'),
+    (JsonCodec(), f'{{"x":{DEEP_JSON},"type":"start"}}'),
+    (JsonCodec(), f'{{"type":"start","version":{DEEP_JSON}}}'),
+    (JsonCodec(), DEEP_JSON),
+    (MsgpackCodec(), b"\x91" * 200_000),
+    (MsgpackCodec(), STARTED + b"\xa1x" + b"\x91" * 200_000),
+    (MsgpackCodec(), STARTED + b"\xa7version" + b"\x91" * 200_000),
+]
+
+
+@pytest.mark.parametrize(("codec", "data"), DEEP)
+def test_deep_nesting_is_the_clients_fault(codec: Codec, data: str | bytes) -> None:
+    for decode in (codec.decode, codec.decode_server):
+        with pytest.raises(ProtocolError) as caught:
+            decode(data)
+        assert caught.value.close == CloseCode.BAD_REQUEST
+    with pytest.raises(ProtocolError) as caught:
+        codec.decode(data)
+    assert caught.value.code in {"malformed", "bad_field", "unsupported_version"}
+
+
+LONG = "x\nERROR forged\x1b[31m" + "y" * 500_000
+ECHOES: list[dict[str, Any]] = [
+    {"type": "start", LONG: 1},
+    {"type": "start", "audio": {LONG: 1}},
+    {"type": "start", "audio": {"encoding": LONG}},
+    {"type": "start", "version": LONG},
+    {"type": "start", "version": [LONG]},
+    {"type": LONG},
+    {LONG: LONG},
+]
+
+
+@pytest.mark.parametrize("message", ECHOES)
+def test_what_a_client_wrote_is_echoed_in_short_and_on_one_line(message: dict[str, Any]) -> None:
+    for codec, data in ((JsonCodec(), json.dumps(message)), (MsgpackCodec(), pack(message))):
+        with pytest.raises(ProtocolError) as caught:
+            codec.decode(data)
+        for text in (caught.value.message, caught.value.field or ""):
+            assert len(text) < 400
+            assert text.isprintable()
 
 
 def test_text_under_msgpack_is_refused() -> None:
