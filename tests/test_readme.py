@@ -2,7 +2,8 @@
 against a server, and what it lists is all there is.
 
 The commands are minutes of installing and a minute of speech, so they run only where SEAMSCRIBE_README asks
-for them: `demo`, `tests` or `all`. Inside a command under test it is `none`: the tests command runs these tests.
+for them: `demo`, `tests` or `all`. Inside a command under test it is `none`: the tests command runs these
+tests.
 """
 
 from __future__ import annotations
