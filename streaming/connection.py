@@ -80,7 +80,6 @@ class Connection:
         self._fault: WireError | None = None
         self._stopped = False
         self._gone = False
-        self._heard = self._loop.time()
 
     async def run(self) -> None:
         """Returns when the socket is closed; raises nothing but cancellation."""
@@ -224,9 +223,7 @@ class Connection:
         try:
             while True:
                 await live.room()
-                self._heard = self._loop.time()
                 data = await self._channel.receive()
-                self._heard = self._loop.time()
                 if self._fault is not None:
                     continue
                 try:
@@ -275,17 +272,19 @@ class Connection:
                 helper.cancel()
 
     async def _tick(self, live: Live) -> None:
-        acknowledged = 0
+        acknowledged, heard = 0, self._loop.time()
         while True:
             await asyncio.sleep(TICK_S)
+            live.stretch(self._services.dispatcher.stretch)
+            # Only audio keeps a session alive, unless it is the client that waits.
+            if live.received > acknowledged or live.paused or live.flushing:
+                heard = self._loop.time()
+            elif self._loop.time() - heard > self._limits.idle_timeout_s:
+                self._fail(IdleClient(self._limits.idle_timeout_s, "audio"))
             # Nothing but an error comes after the receipt.
             if live.received > acknowledged and not live.ended.is_set():
                 acknowledged = live.received
                 self._outbox.put(Ack(0, acknowledged))
-            live.stretch(self._services.dispatcher.stretch)
-            silent = self._loop.time() - self._heard
-            if silent > self._limits.idle_timeout_s and not (live.paused or live.ending):
-                self._fail(IdleClient(self._limits.idle_timeout_s, "audio"))
 
     async def _conclude(self, live: Live) -> None:
         """Once the receipt is out, the error if there was one, and nothing more."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from engine.contract import SAMPLE_RATE, EngineError, Priority, RecognitionTask, SpeechDetector
 from engine.dispatcher import Dispatcher
 
-from .core.events import Ended
+from .core.events import Ended, Flushed
 from .core.framing import EMPTY
 from .core.session import Session
 from .core.settings import SessionSettings
@@ -29,6 +29,9 @@ from .wire.messages import Start
 
 RETRIES = 4
 """Failures in a row after which a final is given up, however retryable the engine says it is."""
+
+FLUSHES = 64
+"""So many flushes may wait for their decode before the socket is not read for a while."""
 
 RETRY_S = 0.25
 """Pause before the first retry; it doubles each time."""
@@ -94,6 +97,7 @@ class Live:
         self._group: asyncio.TaskGroup | None = None
         self._running: dict[str, asyncio.Task[None]] = {}
         self._failures = 0
+        self._flushes = 0
         self._feeding = False
         self._ending = False
         self._given_up = False
@@ -117,6 +121,11 @@ class Live:
         """Whether no more audio is taken."""
         return self._ending
 
+    @property
+    def flushing(self) -> bool:
+        """Whether a flush waits for its answer."""
+        return self._flushes > 0
+
     async def feed(self, data: bytes) -> None:
         """Take in audio bytes; waits where there is no room. Raises `ProtocolError`, `SessionTooLong`."""
         self._feeding = True
@@ -134,6 +143,7 @@ class Live:
 
     def flush(self, id: str) -> None:
         """Make everything received final; answered by `flushed`."""
+        self._flushes += 1
         self._session.receive_flush(id)
         self._pump()
 
@@ -179,9 +189,11 @@ class Live:
         if self._outbox.full:
             return "client"
         # Without a decode running nothing would ever ease the backlog but more audio.
-        if self._running and self._session.backlog > self._limits.max_backlog_s * SAMPLE_RATE:
-            return "engine"
-        return None
+        if not self._running:
+            return None
+        if self._flushes >= FLUSHES:
+            return "flush"
+        return "engine" if self._session.backlog > self._limits.max_backlog_s * SAMPLE_RATE else None
 
     def _pump(self) -> None:
         """Carry out what the session wants now."""
@@ -197,7 +209,9 @@ class Live:
             message = present(event)
             self._entry.record.keep(message)
             self._outbox.put(message)
-            if isinstance(event, Ended):
+            if isinstance(event, Flushed):
+                self._flushes -= 1
+            elif isinstance(event, Ended):
                 self.ended.set()
         self._eased.set()
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from engine.fake import FakeScript
+from streaming.live import FLUSHES
 from tests.support.sound import expected, s16, speech
 from tests.support.virtual import settle
 from tests.support.world import END, START, World, check_end, committed, live, serving
@@ -258,3 +259,57 @@ def test_a_client_that_reads_all_but_the_close() -> None:
         assert channel.aborted
 
     serving(body)
+
+
+def test_flushes_are_bounded_while_a_decode_runs() -> None:
+    async def body(world: World) -> None:
+        channel = world.client()
+        channel.say(START, s16(speech("xx")))
+        await settle()
+        channel.say(*[json.dumps({"type": "flush", "id": str(i)}) for i in range(500)])
+        await settle(2000)
+        # Start, the audio and the flushes that may wait; nothing more until the decode is over.
+        assert channel.taken == 2 + FLUSHES
+        assert not channel.of("flushed")
+        assert world.services.metrics.paused.value(reason="flush") == 1
+        channel.say(END)
+        await world.all_done()
+        assert [f["id"] for f in channel.of("flushed")] == [str(i) for i in range(500)]
+        assert committed(channel) == expected("xx")
+
+    serving(body, FakeScript(delay_s=5.0))
+
+
+EMPTY_ONES = [b"", "flush", b"\0"]
+
+
+@pytest.mark.parametrize("message", EMPTY_ONES)
+def test_messages_without_audio_keep_no_session_alive(message: str | bytes) -> None:
+    async def body(world: World) -> None:
+        channel = world.client()
+        channel.say(START, s16(speech("x")))
+        await settle()
+        for number in range(12):
+            channel.say({"type": "flush", "id": str(number)} if message == "flush" else message)
+            await asyncio.sleep(10)
+        await settle()
+        assert channel.closed == (4408, "idle")
+        assert committed(channel) == ["zero"]
+
+    serving(body)
+
+
+def test_a_client_that_waits_for_its_flush_is_not_idle() -> None:
+    async def body(world: World) -> None:
+        channel = world.client()
+        channel.say(START, s16(speech("x.")), {"type": "flush", "id": "f"})
+        await asyncio.sleep(20)
+        assert channel.closed is None
+        assert [f["id"] for f in channel.of("flushed")] == []
+        await asyncio.sleep(9)
+        assert [f["id"] for f in channel.of("flushed")] == ["f"]
+        channel.say(END)
+        await world.all_done()
+        assert channel.closed == (1000, "done")
+
+    serving(body, FakeScript(delay_s=25.0), idle_timeout_s=10.0)
