@@ -6,6 +6,7 @@ holds broken packets gives what could be read, and says so through `warn`.
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,11 +36,8 @@ class AudioError(Exception):
 
 def decode(path: Path, warn: Warn) -> Iterator[bytes]:
     """Yield the file as s16le mono 16 kHz, in pieces of whole samples; raises `AudioError`."""
-    if not path.is_file():
-        raise AudioError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}")
-    if path.stat().st_size == 0:
-        raise AudioError(f"{path}: the file is empty (0 bytes)")
     try:
+        _check_file(path)
         if path.suffix.lower() in HEADERLESS:
             warn(f"{path.name}: no header; read as 16 kHz, 16 bit little-endian, mono")
             yield from _headerless(path, warn)
@@ -90,6 +88,20 @@ def packets(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
         yield bytes(pending)
     if broken is not None:
         raise broken
+
+
+def _check_file(path: Path) -> None:
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise AudioError(f"{path}: no such file") from None
+    if stat.S_ISDIR(found.st_mode):
+        raise AudioError(f"{path}: is a folder, not a file: name the files in it")
+    if not stat.S_ISREG(found.st_mode):
+        kind = "pipe" if stat.S_ISFIFO(found.st_mode) else "device"
+        raise AudioError(f"{path}: is a {kind}, not a file: write the audio to a file first")
+    if not found.st_size:
+        raise AudioError(f"{path}: the file is empty (0 bytes)")
 
 
 def _headerless(path: Path, warn: Warn) -> Iterator[bytes]:

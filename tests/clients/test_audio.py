@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import wave
 from pathlib import Path
@@ -116,6 +117,16 @@ def test_a_missing_file_and_a_folder_are_told_apart(tmp_path: Path) -> None:
         load(tmp_path / "nothing.wav", no_warning)
     with pytest.raises(AudioError, match="folder"):
         load(tmp_path, no_warning)
+
+
+def test_what_is_no_file_of_its_own_is_called_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(AudioError, match=r"/dev/null: is a device, not a file"):
+        load(Path("/dev/null"), no_warning)
+    os.mkfifo(tmp_path / "p.wav")
+    with pytest.raises(AudioError, match=r"p\.wav: is a pipe, not a file.*write the audio to a file first"):
+        load(tmp_path / "p.wav", no_warning)
+    with pytest.raises(AudioError, match="no such file"):
+        load(write_wav(tmp_path / "a.wav", TONE) / "b.wav", no_warning)
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 17))
