@@ -1,7 +1,8 @@
 """Captions in a terminal: committed text plain, text that may change dim, a progress line a stream.
 
 Everything here goes to standard error, so that standard output holds the transcript alone. Without a
-terminal each finished segment is one line.
+terminal each finished segment is one line. In a terminal what was shown is erased at the end, where the
+transcript follows; of a playback that breaks off it stays.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Screen:
             get_renderable=self._render,
             console=self._console,
             refresh_per_second=_REFRESHES,
-            transient=False,
+            transient=True,
         )
 
     def __enter__(self) -> Screen:
@@ -51,6 +52,7 @@ class Screen:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._console.is_terminal:
+            self._live.transient = kind is None
             self._live.stop()
 
     def hear(self, playback: Playback, arrival: Arrival) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 
 from clients.play import Arrival, Playback
@@ -34,6 +35,30 @@ def test_committed_text_and_text_that_may_change_look_different() -> None:
     assert "\x1b[2;3m perhaps too late" in shown  # dim, italic
     assert "00:03 / 00:10" in shown
     assert "0.6 s behind the speaker" in shown
+
+
+ERASED = "\x1b[1A\x1b[2K"
+
+
+def test_what_was_shown_makes_room_for_the_transcript() -> None:
+    console, out = terminal()
+    with Screen([playing()], [10.0], console):
+        pass
+    # Progress and captions, two lines, are erased from below: the transcript follows on standard output.
+    assert out.getvalue().endswith(2 * ERASED)
+
+
+def test_of_a_playback_that_is_stopped_the_text_stays() -> None:
+    console, out = terminal()
+
+    def stopped() -> None:
+        with Screen([playing()], [10.0], console):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    shown = out.getvalue()
+    assert "It was late" in shown[shown.rfind(ERASED) + 1 :]
 
 
 def test_many_streams_of_unknown_length_take_two_lines_each() -> None:
