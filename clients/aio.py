@@ -155,7 +155,11 @@ async def connect(
     codec, deadlines = choose([protocol]), deadlines or Deadlines()
     if codec is None:
         raise ValueError(f"unknown subprotocol {protocol!r}")
-    socket = await _open(stream_url(url), protocol, deadlines)
+    try:
+        address = stream_url(url)
+    except ValueError as error:
+        raise Unreachable(str(error), code="url", retryable=False) from None
+    socket = await _open(address, protocol, deadlines)
     try:
         # A server that refuses at once may have closed already; its reason is still there to be read.
         with suppress(ConnectionClosed):
@@ -173,9 +177,16 @@ async def connect(
 
 
 def stream_url(url: str) -> str:
-    """The websocket address behind a base URL (http, https, ws, wss; a path of its own is kept)."""
-    parts = urlsplit(url if "//" in url else f"//{url}", scheme="ws")
-    scheme = {"http": "ws", "https": "wss"}.get(parts.scheme, parts.scheme)
+    """The websocket address behind a base URL (http, https, ws, wss; a path of its own is kept); raises
+    ValueError, with the remedy."""
+    try:
+        parts = urlsplit(url if "//" in url else f"//{url}", scheme="ws")
+        scheme = {"http": "ws", "https": "wss"}.get(parts.scheme, parts.scheme)
+        usable = scheme in {"ws", "wss"} and parts.hostname and parts.port != 0
+    except ValueError:  # brackets that do not close, a port that is none
+        usable = False
+    if not usable:
+        raise ValueError(f"{url!r} is no address of a server: use http://HOST:PORT (or https, ws, wss)")
     path = parts.path if parts.path.strip("/") else STREAM_PATH
     return urlunsplit((scheme, parts.netloc, path, parts.query, ""))
 

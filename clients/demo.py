@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 
 from streaming.wire.messages import Start
 
+from .arguments import language
 from .audio import AudioError
 from .delays import Delays, measure, own_times
 from .launch import LaunchError, serving
@@ -34,7 +34,6 @@ from .replay import (
     report,
     run,
     say,
-    start_message,
     transcript,
 )
 from .stats import Summary, summarize
@@ -54,19 +53,15 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--model", metavar="M", help="weights: base, tiny.en, or a folder (default: the server's)"
     )
-    parser.add_argument("--language", metavar="L", help="ISO 639 code; left out: detected")
+    parser.add_argument("--language", type=language, metavar="L", help="ISO 639 code; left out: detected")
     options = parser.parse_args(argv)
-    try:
-        start = start_message(options.language)
-    except msgspec.ValidationError as error:
-        parser.error(str(error))
     path = options.file or speech()
     if path is None:
         say("no speech at hand: install seamscribe[demo], or name a file: seamscribe demo FILE")
         return EXIT_FILE
     try:
         source = open_source(path, path.name, say)
-        return asyncio.run(_demo(source, options.model, start))
+        return asyncio.run(_demo(source, options.model, Start(language=options.language)))
     except AudioError as error:
         say(str(error))
         return EXIT_FILE

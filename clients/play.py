@@ -30,7 +30,7 @@ class Pace:
         if not 0.005 <= self.packet_s <= 2.0:
             raise ValueError("packets hold 5 ms to 2 s")
         if self.speed is not None and not 0.1 <= self.speed <= 100:
-            raise ValueError("speed is 0.1 to 100, or max")
+            raise ValueError("use 0.1 to 100 times real time, or max")
 
 
 @dataclass(frozen=True, slots=True)

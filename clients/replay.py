@@ -24,6 +24,7 @@ from streaming.wire.messages import Options, Start
 from streaming.wire.render import FORMATS, render
 
 from .aio import DEFAULT_URL, ClientError, Unreachable
+from .arguments import address, language, max_delay_s, packet_s, pause_s, speed
 from .audio import AudioError, decode, duration_s
 from .launch import LaunchError, serving
 from .play import Arrival, Listener, Pace, Playback, play
@@ -59,19 +60,21 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "files", nargs="+", type=Path, metavar="FILE", help="any format PyAV reads, or .pcm/.raw"
     )
-    made.add_argument("--url", default=DEFAULT_URL, help="the server (default %(default)s)")
+    made.add_argument("--url", type=address, default=DEFAULT_URL, help="the server (default %(default)s)")
     made.add_argument("--speed", type=speed, default=1.0, help="times real time, or max (default 1.0)")
-    made.add_argument("--packet-ms", type=int, default=100, help="audio in one packet (default %(default)s)")
+    made.add_argument(
+        "--packet-ms", type=packet_s, default="100", help="audio in one packet (default %(default)s)"
+    )
     made.add_argument("--format", choices=FORMATS, default="text")
     made.add_argument("--out", type=Path, metavar="DIR", help="write each transcript into DIR instead")
     made.add_argument(
         "--events", type=Path, metavar="F", help="write every message with its arrival, as JSON lines"
     )
-    made.add_argument("--language", metavar="L", help="ISO 639 code; left out: detected")
+    made.add_argument("--language", type=language, metavar="L", help="ISO 639 code; left out: detected")
     made.add_argument(
-        "--max-delay", type=float, metavar="S", help="seconds until a word is committed at the latest"
+        "--max-delay", type=max_delay_s, metavar="S", help="seconds until a word is committed at the latest"
     )
-    made.add_argument("--pause", type=float, metavar="S", help="seconds of silence that end a segment")
+    made.add_argument("--pause", type=pause_s, metavar="S", help="seconds of silence that end a segment")
     made.add_argument(
         "--model-less",
         action="store_true",
@@ -80,19 +83,14 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def speed(text: str) -> float | None:
-    """An argument such as 1.0, 4 or max; None stands for max."""
-    return None if text == "max" else float(text)
-
-
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit status."""
     options = parser().parse_args(argv)
-    try:
-        pace = Pace(options.packet_ms / 1000, options.speed)
-        start = start_message(options.language, options.max_delay, options.pause)
-    except (ValueError, msgspec.ValidationError) as error:
-        parser().error(str(error))
+    pace = Pace(options.packet_ms, options.speed)
+    start = Start(
+        language=options.language,
+        options=Options(max_delay_s=options.max_delay, pause_s=options.pause),
+    )
     if options.format in {"srt", "vtt"} and len(options.files) > 1 and options.out is None:
         parser().error(f"several files as {options.format} need --out DIR, one file each")
     try:
@@ -106,6 +104,8 @@ def main(argv: Sequence[str]) -> int:
     except LaunchError as error:
         say(str(error))
         return EXIT_NO_SERVER
+    except BrokenPipeError:
+        raise  # whoever read the transcript has left, and is not told anything
     except OSError as error:  # the events or the transcripts cannot be written
         say(f"{error.filename}: {error.strerror}")
         return EXIT_FILE
@@ -114,18 +114,12 @@ def main(argv: Sequence[str]) -> int:
         return EXIT_FAULT
 
 
-def start_message(
-    language: str | None, max_delay_s: float | None = None, pause_s: float | None = None
-) -> Start:
-    """The `start` for these arguments, checked as the server will check it; raises `ValidationError`."""
-    start = Start(language=language, options=Options(max_delay_s=max_delay_s, pause_s=pause_s))
-    return msgspec.convert(msgspec.to_builtins(start), Start)
-
-
 async def _replay(options: argparse.Namespace, start: Start, pace: Pace) -> int:
     sources, unreadable = open_sources(options.files, say)
     if not sources:
         return EXIT_FILE
+    if options.out is not None:
+        try_places(sources, options.format, options.out)
     async with AsyncExitStack() as stack:
         url = options.url
         if options.model_less:
@@ -231,14 +225,29 @@ def transcript(playback: Playback, format: str) -> str:
     )
 
 
+def try_places(sources: Sequence[Source], format: str, folder: Path) -> None:
+    """Make `folder` and see that the transcripts can be written into it; raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for source in sources:
+        place = _place(folder, source.name, format)
+        there = place.exists()
+        with place.open("a", encoding="utf-8"):
+            pass
+        if not there:
+            place.unlink()
+
+
+def _place(folder: Path, name: str, format: str) -> Path:
+    ending = {"text": "txt"}.get(format, format)
+    return folder / f"{name}.{ending}"
+
+
 def write_transcripts(playbacks: Sequence[Playback], format: str, folder: Path | None) -> None:
     """Into `folder`, one file each, or all to standard output."""
-    ending = {"text": "txt"}.get(format, format)
     for playback in playbacks:
         body = transcript(playback, format)
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"{playback.name}.{ending}").write_text(body, encoding="utf-8")
+            _place(folder, playback.name, format).write_text(body, encoding="utf-8")
             continue
         if len(playbacks) > 1 and format == "text":
             print(f"== {playback.name}")

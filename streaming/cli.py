@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -31,9 +33,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     module, _, function = COMMANDS[name][0].partition(":")
     command: Callable[[Sequence[str]], int] = vars(importlib.import_module(module))[function]
     try:
-        return command(arguments[1:])
+        status = command(arguments[1:])
+        sys.stdout.flush()
     except KeyboardInterrupt:
-        return 130
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        # Whoever read our output has left (`| head`). What is still buffered goes nowhere, in silence.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -17,9 +17,9 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
+from clients.arguments import address, speed
 from clients.launch import LaunchError, Server, serving
 from clients.play import Pace
-from clients.replay import speed
 from engine.weights import DEFAULT_MODEL, WeightsError, find_weights
 from streaming.wire.messages import Start
 
@@ -96,7 +96,7 @@ def _kind(kinds: Any, name: str, help: str, run: Any) -> argparse.ArgumentParser
     made: argparse.ArgumentParser = kinds.add_parser(name, help=help, description=help)
     made.set_defaults(run=run)
     made.add_argument("--audio", type=Path, required=True, metavar="DIR", help="a folder with a MANIFEST.tsv")
-    made.add_argument("--url", help="a running server; left out: one is started for the run")
+    made.add_argument("--url", type=address, help="a running server; left out: one is started for the run")
     made.add_argument("--model", default=DEFAULT_MODEL, help="weights of both readings (default %(default)s)")
     made.add_argument("--no-offline", action="store_true", help="leave the offline reading out")
     made.add_argument("--json", type=Path, metavar="F", help="also write everything into F")

@@ -127,9 +127,9 @@ async def test_nobody_listens() -> None:
     assert caught.value.retryable
 
 
-@pytest.mark.parametrize("url", ["ftp://127.0.0.1:9", "http://"])
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1:9", "http://", "", "http://h:99999", "http://[::1"])
 async def test_no_address_at_all(url: str) -> None:
-    with pytest.raises(ClientError) as caught:
+    with pytest.raises(ClientError, match="use http://HOST:PORT") as caught:
         async with connect(url):
             pass
     assert not caught.value.retryable

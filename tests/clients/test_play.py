@@ -170,5 +170,5 @@ async def test_a_file_that_breaks_keeps_its_beginning() -> None:
 
 @pytest.mark.parametrize("wrong", [{"packet_s": 0.0}, {"packet_s": 3.0}, {"speed": 0.0}, {"speed": 1000.0}])
 def test_a_pace_nobody_can_mean_is_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=r"packets|speed"):
+    with pytest.raises(ValueError, match=r"packets|times real time"):
         Pace(**wrong)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 import wave
 from pathlib import Path
@@ -103,6 +104,43 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path: Path, capsys: pytest.C
     assert run(path, "--events", tmp_path / "none" / "e.jsonl") == replay.EXIT_FILE
     assert "e.jsonl: No such file" in capsys.readouterr().err
     assert run(path, "--out", path) == replay.EXIT_FILE
+    assert "a.wav: File exists" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", ["a.wav", "taken"])
+def test_out_is_tried_before_anything_is_played(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: str
+) -> None:
+    path = wav(tmp_path / "a.wav", "x")
+    (tmp_path / "taken" / "a.wav.txt").mkdir(parents=True)
+    # Nobody listens there: had it been tried, the status would be another.
+    status = replay.main([str(path), "--url", "http://127.0.0.1:9", "--out", str(tmp_path / wrong)])
+    assert status == replay.EXIT_FILE
+    assert wrong in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("streams", "status"), [("stdout", 128 + signal.SIGPIPE), ("both", replay.EXIT_FAULT)]
+)
+def test_a_reader_that_leaves_is_told_nothing(tmp_path: Path, streams: str, status: int) -> None:
+    path = wav(tmp_path / "a.wav", "x")
+    command = [sys.executable, "-m", "streaming", "replay", str(path), "--model-less", "--speed", "max"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            command,
+            stdout=writing,
+            stderr=writing if streams == "both" else subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    assert done.returncode == status
+    assert "Broken pipe" not in (done.stderr or "")
+    assert "Traceback" not in (done.stderr or "")
 
 
 def test_no_server_is_said_with_the_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,12 +150,36 @@ def test_no_server_is_said_with_the_remedy(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize(
-    "wrong", [["--language", "english"], ["--speed", "0"], ["--max-delay", "99"], ["--packet-ms", "0"]]
+    ("wrong", "remedy"),
+    [
+        (["--language", "English"], "use an ISO 639 code such as en"),
+        (["--speed", "0"], "0.1 to 100"),
+        (["--speed", "fast"], "0.1 to 100"),
+        (["--max-delay", "0.1"], "use 0.7 to 30 seconds"),
+        (["--max-delay", "soon"], "use 0.7 to 30 seconds"),
+        (["--pause", "nan"], "use 0.2 to 3 seconds"),
+        (["--packet-ms", "0"], "5 to 2000"),
+        (["--url", "foo://bar"], "use http://HOST:PORT"),
+        (["--url", ""], "use http://HOST:PORT"),
+        (["--url", "http://h:99999"], "use http://HOST:PORT"),
+    ],
 )
-def test_wrong_arguments_are_refused_before_anything_starts(tmp_path: Path, wrong: list[str]) -> None:
+def test_wrong_arguments_are_refused_with_flag_and_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: list[str], remedy: str
+) -> None:
     with pytest.raises(SystemExit) as caught:
         replay.main([str(wav(tmp_path / "a.wav", "x")), *wrong])
     assert caught.value.code == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert f"argument {wrong[0]}: " in said
+    assert remedy in said
+    assert "regex" not in said
+
+
+def test_the_demo_refuses_a_wrong_language_the_same_way(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        demo.main(["--language", "English"])
+    assert "argument --language: 'English': use an ISO 639 code" in capsys.readouterr().err
 
 
 async def test_a_server_that_is_stopped_costs_the_rest_and_it_is_said(tmp_path: Path) -> None:
