@@ -17,6 +17,7 @@ import uvicorn
 from engine.contract import EngineError
 
 from .app import ENGINES, running
+from .door import Door, http_protocol
 from .errors import SettingsError
 from .live import Services
 from .server import build
@@ -87,14 +88,17 @@ async def serve(settings: Settings) -> int:
 def server_for(services: Services) -> Server:
     """A uvicorn server over running services; give it a listening socket."""
     logging.getLogger("uvicorn.error").addFilter(NO_TRACEBACK)
+    limits, sessions = services.limits, services.sessions
+    door = Door(limits.max_connecting, limits.start_timeout_s, limits.retry_after_s, lambda: sessions.active)
     return Server(
         uvicorn.Config(
             build(services),
             lifespan="off",
+            http=http_protocol(door),
             ws=Protocol,
             # A little above our own limit, so that most large packets get a message that names the remedy;
             # the rest is refused by the frame's header with 1009, unread.
-            ws_max_size=2 * services.limits.max_packet_bytes,
+            ws_max_size=2 * limits.max_packet_bytes,
             ws_per_message_deflate=False,
             ws_ping_interval=20.0,
             # While a socket is not read (back-pressure) pongs are not seen either; a dead client is found

@@ -15,13 +15,17 @@ from .transport import SocketChannel
 from .wire.codec import SUBPROTOCOLS, choose
 from .wire.errors import shown
 
+STREAM = "/v1/stream"
+
 
 def build(services: Services) -> Starlette:
     """The ASGI application over running services; it starts and stops nothing itself."""
     routes = Routes(services)
     return Starlette(
         routes=[
-            WebSocketRoute("/v1/stream", routes.stream),
+            WebSocketRoute(STREAM, routes.stream),
+            WebSocketRoute("/{path:path}", routes.nowhere),
+            Route(STREAM, routes.no_websocket),
             Route("/healthz", routes.healthz),
             Route("/readyz", routes.readyz),
             Route("/metrics", routes.metrics),
@@ -51,6 +55,20 @@ class Routes:
             return
         await websocket.accept(subprotocol=codec.name if offered else None)
         await Connection(SocketChannel(websocket), codec, self._services).run()
+
+    async def nowhere(self, websocket: WebSocket) -> None:
+        """A websocket to any other path."""
+        await websocket.send_denial_response(
+            PlainTextResponse(f"No websocket is here: connect to {STREAM}.\n", status_code=404)
+        )
+
+    async def no_websocket(self, _: Request) -> Response:
+        """A plain request where the websocket is."""
+        return PlainTextResponse(
+            f"{STREAM} speaks websocket only: connect with ws:// or wss://.\n",
+            status_code=426,
+            headers={"upgrade": "websocket", "connection": "upgrade"},
+        )
 
     async def healthz(self, _: Request) -> Response:
         """The process lives."""

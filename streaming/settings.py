@@ -65,6 +65,9 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     max_sessions: Count = 64
     """Live sessions at once; one more is refused with 1013."""
+    max_connecting: Count = 256
+    """Connections at once that are no session: handshakes, requests, clients before `start`; one more is
+    refused with 503."""
     retry_after_s: Positive = 5.0
     """When a refused client is told to come back."""
     max_session_s: Positive = 8 * 3600.0
@@ -74,6 +77,7 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     max_backlog_s: Positive = 30.0
     """Speech that may wait undecoded before the socket is not read for a while."""
     start_timeout_s: Positive = 10.0
+    """How long a request may take to come whole, and after the handshake `start`."""
     idle_timeout_s: Positive = 60.0
     finish_s: Positive = 90.0
     """How long the last decodes of a session may take before what they miss is declared a gap."""

@@ -1,8 +1,9 @@
 """The websocket as uvicorn speaks it, and as a connection wants it.
 
-uvicorn's own protocol lacks two things: an application cannot cut a client that reads nothing (closing
-waits for a buffer that never drains), and after refusing an oversized message it drops the socket while
-the client still sends, so that the client sees a reset instead of the refusal.
+What uvicorn's own protocol lacks: an application cannot cut a client that reads nothing (closing waits for
+a buffer that never drains), and such a client's pings are answered into that buffer without end; after
+refusing an oversized message the socket is dropped while the client still sends, so that it sees a reset
+instead of the refusal; some refused handshakes are never answered; fragments of nothing are kept for ever.
 """
 
 from __future__ import annotations
@@ -11,19 +12,26 @@ import logging
 from collections.abc import Callable
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
 from websockets.http11 import Request
 
 from .connection import ChannelClosed
+from .door import QUIET_S
 
 EXTENSION = "seamscribe.abort"
 
-QUIET_S = 0.5
-"""A refused client that sends nothing for so long has read why, or never will."""
+UNANSWERED = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 34\r\n"
+    b"Connection: close\r\n\r\nThis is no websocket's handshake.\n"
+)
 
 
 class Protocol(WebSocketsSansIOProtocol):
     """Adds an abort to the scope, and a close that a client can read while it is still sending."""
+
+    _whole: bytearray | None = None
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
@@ -33,10 +41,51 @@ class Protocol(WebSocketsSansIOProtocol):
     def data_received(self, data: bytes) -> None:
         if self.conn.parser_exc is None:
             super().data_received(data)
+            if not self.handshake_initiated and self.conn.handshake_exc is not None:
+                self._refuse_handshake()
         elif self.close_timer is not None:
             # After a refusal what still comes is read and dropped, until the client falls silent.
             self.close_timer.cancel()
             self.close_timer = self.loop.call_later(QUIET_S, self.transport.close)
+
+    def _refuse_handshake(self) -> None:
+        self.handshake_initiated = self.handshake_complete = self.close_sent = True
+        self.transport.write(b"".join(self.conn.data_to_send()) or UNANSWERED)
+        self.transport.close()
+
+    def handle_ping(self) -> None:
+        pong = b"".join(self.conn.data_to_send())
+        # A client that reads nothing needs no pongs, and may not fill our memory with them.
+        if self.writable.is_set():
+            self.transport.write(pong)
+
+    def handle_text(self, event: Frame) -> None:
+        self._whole = None if event.fin else bytearray(event.data)
+        super().handle_text(event)
+
+    def handle_bytes(self, event: Frame) -> None:
+        self._whole = None if event.fin else bytearray(event.data)
+        super().handle_bytes(event)
+
+    def handle_cont(self, event: Frame) -> None:
+        # The parser bounds the bytes of a message but not its fragments, which may be empty.
+        assert self._whole is not None
+        self._whole += event.data
+        if event.fin:
+            self.frames, self._whole = [bytes(self._whole)], None
+            self.send_receive_event_to_app()
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and self.close_sent:
+            # Else uvicorn logs an error: it takes a refused handshake for a forgotten one.
+            self.handshake_complete = True
+        elif message["type"] == "websocket.close":
+            self._let_go()
+
+    def handle_close(self, event: Frame) -> None:
+        super().handle_close(event)
+        self._let_go()
 
     def handle_parser_exception(self) -> None:
         refusal = self.conn.close_sent
@@ -52,6 +101,11 @@ class Protocol(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
         self.close_timer = self.loop.call_later(QUIET_S, self.transport.close)
         self.loop.call_later(self.close_timeout, self.transport.close)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Closing waits until the client has taken everything: not for ever."""
+        self.loop.call_later(2 * self.close_timeout, self.transport.abort)
 
 
 class SocketChannel:

@@ -164,7 +164,7 @@ async def test_broken_utf8_is_no_traceback(caplog: pytest.LogCaptureFixture) -> 
     assert "Traceback" not in caplog.text
 
 
-async def test_unknown_subprotocols_are_refused_and_never_echoed() -> None:
+async def test_unknown_subprotocols_are_refused_and_never_echoed(caplog: pytest.LogCaptureFixture) -> None:
     async with server() as running:
         with pytest.raises(InvalidStatus) as caught:
             await connect(running.stream, subprotocols=[Subprotocol("secret-key")])
@@ -172,6 +172,47 @@ async def test_unknown_subprotocols_are_refused_and_never_echoed() -> None:
         assert response.status_code == 400
         assert b"seamscribe.v1.json" in response.body
         assert b"secret-key" not in response.body
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_a_wrong_path_is_told_the_right_one(caplog: pytest.LogCaptureFixture) -> None:
+    async with server() as running, httpx.AsyncClient() as http:
+        for path in ("/", "/v1/stream/", "/v1/listen?a=b", "/healthz"):
+            with pytest.raises(InvalidStatus) as caught:
+                await connect(f"ws://{running.address}{path}")
+            assert caught.value.response.status_code == 404
+            assert b"/v1/stream" in caught.value.response.body
+        plain = await http.get(running.http("/v1/stream"))
+        assert (plain.status_code, plain.headers["upgrade"]) == (426, "websocket")
+        assert (await http.get(running.http("/v1/nothing"))).status_code == 404
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_a_handshake_too_large_is_answered() -> None:
+    async with server() as running:
+        with pytest.raises(InvalidStatus) as caught:
+            await connect(f"{running.stream}?{'x' * 9000}")
+        assert caught.value.response.status_code == 414
+        with pytest.raises(InvalidStatus) as caught:
+            await connect(running.stream, additional_headers=[(f"X-{i}", "y") for i in range(200)])
+        assert caught.value.response.status_code == 431
+
+
+async def test_one_connection_too_many() -> None:
+    async with (
+        server(max_connecting=2) as running,
+        connect(running.stream) as first,
+        connect(running.stream),
+    ):
+        with pytest.raises(InvalidStatus) as caught:
+            await connect(running.stream)
+        assert caught.value.response.status_code == 503
+        # A session does not count.
+        await first.send(json.dumps({"type": "start"}))
+        await first.recv()
+        async with connect(running.stream) as third:
+            await third.send(json.dumps({"type": "start"}))
+            assert json.loads(await third.recv())["type"] == "ready"
 
 
 async def test_a_client_that_reads_nothing_is_cut_off() -> None:

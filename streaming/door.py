@@ -1,0 +1,114 @@
+"""TCP connections before they are sessions: how many may be there, and for how long.
+
+uvicorn waits for ever for a request that does not come, or comes in half, and for a client that does not
+take its answer; and it takes any number of such connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+QUIET_S = 0.5
+"""A refused client that sends nothing for so long has read why, or never will."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """The rules. Seconds."""
+
+    most: int
+    """Connections without a session, at once."""
+    patience_s: float
+    """How long a request may take to come whole, and an answer to be taken further."""
+    retry_after_s: float
+    sessions: Callable[[], int]
+    """How many sessions live."""
+
+
+class HttpProtocol(H11Protocol):
+    """Gives every request, and every answer, a deadline; refuses one connection too many with 503."""
+
+    door: ClassVar[Door]
+    _timer: asyncio.TimerHandle | None = None
+    _refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) - self.door.sessions() > self.door.most:
+            self._refused = True
+            text = "Too many connections wait here: come back later.\n"
+            self._answer("503 Service Unavailable", text, f"Retry-After: {self.door.retry_after_s:.0f}\r\n")
+            # Closing at once, with the request still to come, would reset the answer away.
+            self._arm(QUIET_S, transport.close)
+        else:
+            self._arm(self.door.patience_s, self._late)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._refused:
+            super().data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        # From here on the websocket has its own deadlines.
+        self._disarm()
+        super().handle_websocket_upgrade(event)
+
+    def on_response_complete(self) -> None:
+        self._arm(self.door.patience_s, self._late)
+        super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        try:
+            super().send_400_response(msg)
+        except h11.LocalProtocolError:
+            # What is broken is the rest of a request that was answered already.
+            self.transport.close()
+
+    def _late(self) -> None:
+        cycle = cast(RequestResponseCycle | None, self.cycle)
+        if self.transport.is_closing():
+            self._linger(0)
+        elif cycle is not None and not cycle.response_complete:
+            self._arm(self.door.patience_s, self._late)
+        else:
+            if cycle is None or self.conn.trailing_data[0]:
+                self._answer("408 Request Timeout", "The request did not come whole in time.\n")
+            self.transport.close()
+            self._linger(0)
+
+    def _linger(self, before: int) -> None:
+        """Closing waits for the client to take the rest; cut it off once it takes no more."""
+        left = self.transport.get_write_buffer_size()
+        if left and left == before:
+            self.transport.abort()
+        elif left:
+            self._arm(self.door.patience_s, lambda: self._linger(left))
+
+    def _answer(self, status: str, text: str, header: str = "") -> None:
+        self.transport.write(
+            f"HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\n{header}"
+            f"Content-Length: {len(text)}\r\nConnection: close\r\n\r\n{text}".encode()
+        )
+
+    def _arm(self, seconds: float, then: Callable[[], None]) -> None:
+        self._disarm()
+        self._timer = self.loop.call_later(seconds, then)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def http_protocol(door: Door) -> type[HttpProtocol]:
+    """The protocol behind `door`, as uvicorn wants it: a class that it makes instances of."""
+    return cast(type[HttpProtocol], type("HttpProtocol", (HttpProtocol,), {"door": door}))

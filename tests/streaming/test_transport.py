@@ -1,0 +1,352 @@
+"""What uvicorn's protocols do with clients that do not read, do not ask, or ask in a strange way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from streaming.door import Door, HttpProtocol, http_protocol
+from streaming.transport import Protocol
+from tests.support.virtual import run, settle
+
+App = Callable[[Any, Any, Any], Awaitable[None]]
+
+UPGRADE = (
+    "Host: here\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
+)
+
+
+class MemoryTransport(asyncio.Transport):
+    """The server's end of a connection; `reads = False` is a client that takes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.protocol: Any = None
+        self.written = b""
+        self.reads = True
+        self.closing = False
+        self.lost = False
+        self.aborted = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+
+    def get_write_buffer_size(self) -> int:
+        return 0 if self.reads else len(self.written)
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+        if self.reads:
+            self._lose()
+
+    def abort(self) -> None:
+        self.aborted = self.closing = True
+        self._lose()
+
+    def _lose(self) -> None:
+        if not self.lost:
+            self.lost = True
+            asyncio.get_running_loop().call_soon(lambda: self.protocol.connection_lost(None))
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+
+class House:
+    """A server's protocols without a server."""
+
+    def __init__(self, app: App, most: int = 4, sessions: int = 0) -> None:
+        self.sessions = sessions
+        door = Door(most, 10.0, 5.0, lambda: self.sessions)
+        self.config = uvicorn.Config(
+            app, http=http_protocol(door), ws=Protocol, lifespan="off", log_config=None, ws_ping_interval=None
+        )
+        self.config.load()
+        self.state = ServerState()
+
+    def connect(self) -> MemoryTransport:
+        transport = MemoryTransport()
+        made: Any = self.config.http_protocol_class
+        protocol: HttpProtocol = made(config=self.config, server_state=self.state, app_state={})
+        transport.protocol = protocol
+        protocol.connection_made(transport)
+        return transport
+
+
+async def silent(scope: Any, receive: Any, send: Any) -> None:
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (await receive())["type"] != "websocket.disconnect":
+        pass
+
+
+async def hello(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]})
+    await send({"type": "http.response.body", "body": b"hello"})
+
+
+def frame(opcode: int, payload: bytes = b"", *, last: bool = True) -> bytes:
+    return bytes([(0x80 if last else 0) | opcode, 0x80 | len(payload)]) + bytes(4) + payload
+
+
+async def opened(house: House) -> MemoryTransport:
+    transport = house.connect()
+    transport.protocol.data_received(f"GET / HTTP/1.1\r\n{UPGRADE}\r\n".encode())
+    await settle()
+    assert transport.written.startswith(b"HTTP/1.1 101")
+    transport.written = b""
+    return transport
+
+
+def test_a_client_that_does_not_read_gets_no_pongs() -> None:
+    async def main() -> None:
+        transport = await opened(House(silent))
+        socket = transport.protocol
+        socket.data_received(frame(9, b"one"))
+        assert transport.written == b"\x8a\x03one"
+        socket.pause_writing()
+        for _ in range(1000):
+            socket.data_received(frame(9, b"x" * 100))
+        assert transport.written == b"\x8a\x03one"
+        assert b"".join(socket.conn.data_to_send()) == b""
+        socket.resume_writing()
+        socket.data_received(frame(9, b"two"))
+        assert transport.written == b"\x8a\x03one\x8a\x03two"
+        transport.close()
+        await settle()
+
+    run(main())
+
+
+def test_fragments_of_nothing_are_not_kept() -> None:
+    got: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (message := await receive())["type"] != "websocket.disconnect":
+            got.append(message.get("text") or message.get("bytes"))
+
+    async def main() -> None:
+        transport = await opened(House(app))
+        socket = transport.protocol
+        socket.data_received(frame(1, b"one,", last=False))
+        for _ in range(1000):
+            socket.data_received(frame(0, b"", last=False))
+        assert len(socket.frames) <= 1
+        socket.data_received(frame(0, b"two"))
+        socket.data_received(frame(2, b"\0", last=False) + frame(0, b"\1") + frame(2, b"\2"))
+        await settle()
+        assert got == ["one,two", b"\0\1", b"\2"]
+        transport.close()
+        await settle()
+
+    run(main())
+
+
+def test_closing_a_client_that_does_not_read_ends() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        await receive()
+        await send({"type": "websocket.close", "code": 1000})
+
+    async def main() -> None:
+        house = House(app)
+        left, told = await opened(house), await opened(house)
+        left.reads = told.reads = False
+        left.protocol.data_received(frame(8, b"\x03\xe8"))
+        told.protocol.data_received(frame(1, b"go"))
+        await asyncio.sleep(60)
+        assert left.aborted
+        assert told.aborted
+        assert not house.state.connections
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("target", "headers", "status"),
+    [
+        ("/" + "x" * 9000, "", b"414"),
+        ("/", "".join(f"X-{i}: y\r\n" for i in range(200)), b"431"),
+        ("/", "X-Long: " + "y" * 9000 + "\r\n", b"431"),
+    ],
+)
+def test_strange_handshakes_are_answered(target: str, headers: str, status: bytes) -> None:
+    async def main() -> None:
+        house = House(silent)
+        transport = house.connect()
+        transport.protocol.data_received(f"GET {target} HTTP/1.1\r\n{UPGRADE}{headers}\r\n".encode())
+        await settle()
+        assert transport.written.split()[1] == status
+        assert transport.lost
+        assert not house.state.connections
+
+    run(main())
+
+
+def test_a_handshake_that_the_websocket_parser_cannot_read_is_answered() -> None:
+    async def main() -> None:
+        house = House(silent)
+        transport = MemoryTransport()
+        socket = Protocol(house.config, house.state, {})
+        transport.protocol = socket
+        socket.connection_made(transport)
+        socket.data_received(b"nonsense\r\n\r\n")
+        assert transport.written.startswith(b"HTTP/1.1 400")
+        head, _, body = transport.written.partition(b"\r\n\r\n")
+        assert f"Content-Length: {len(body)}".encode() in head
+        await settle()
+        assert transport.lost
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: here\r\n", f"GET / HTTP/1.1\r\n{UPGRADE}".encode()]
+)
+def test_half_a_request_has_a_deadline(sent: bytes) -> None:
+    async def main() -> None:
+        house = House(hello)
+        transport = house.connect()
+        if sent:
+            transport.protocol.data_received(sent)
+        await asyncio.sleep(9)
+        assert not transport.closing
+        await asyncio.sleep(2)
+        assert transport.written.startswith(b"HTTP/1.1 408")
+        assert transport.lost
+        assert not house.state.connections
+
+    run(main())
+
+
+def test_dripping_does_not_move_the_deadline() -> None:
+    async def main() -> None:
+        transport = House(hello).connect()
+        for byte in b"GET / HTTP":
+            transport.protocol.data_received(bytes([byte]))
+            await asyncio.sleep(1.5)
+            if transport.lost:
+                break
+        assert transport.written.startswith(b"HTTP/1.1 408")
+
+    run(main())
+
+
+def test_a_second_request_has_a_deadline_too() -> None:
+    async def main() -> None:
+        house = House(hello)
+        transport = house.connect()
+        transport.protocol.data_received(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+        await asyncio.sleep(1)
+        assert transport.written.endswith(b"hello")
+        transport.protocol.data_received(b"GET / HT")
+        await asyncio.sleep(11)
+        assert b"HTTP/1.1 408" in transport.written
+        assert transport.lost
+
+    run(main())
+
+
+def test_an_answer_that_nobody_takes_is_dropped() -> None:
+    async def main() -> None:
+        house = House(hello)
+        stuck, slow = house.connect(), house.connect()
+        stuck.reads = slow.reads = False
+        for transport in (stuck, slow):
+            transport.protocol.data_received(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+        for _ in range(120):
+            await asyncio.sleep(1)
+            slow.written = slow.written[1:]  # a little is taken
+            if not slow.written and not slow.lost:
+                slow._lose()
+        assert stuck.aborted
+        assert not slow.aborted
+        assert not house.state.connections
+
+    run(main())
+
+
+def test_an_open_websocket_has_no_deadline_at_the_door() -> None:
+    async def main() -> None:
+        transport = await opened(House(silent))
+        await asyncio.sleep(3600)
+        assert not transport.closing
+        transport.close()
+        await settle()
+
+    run(main())
+
+
+def test_one_connection_too_many_is_told() -> None:
+    async def main() -> None:
+        house = House(hello, most=2)
+        first, second, third = (house.connect() for _ in range(3))
+        third.protocol.data_received(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+        assert third.written.startswith(b"HTTP/1.1 503")
+        assert b"Retry-After: 5\r\n" in third.written
+        await asyncio.sleep(1)
+        assert (first.lost, second.lost, third.lost) == (False, False, True)
+        house.sessions = 1  # one of them became a session
+        fourth = house.connect()
+        fourth.protocol.data_received(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+        await settle()
+        assert fourth.written.endswith(b"hello")
+        await asyncio.sleep(30)
+        assert not house.state.connections
+
+    run(main())
+
+
+def test_garbage_behind_an_answered_request() -> None:
+    async def main() -> None:
+        house = House(hello)
+        transport = house.connect()
+        transport.protocol.data_received(
+            b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        await settle()
+        transport.protocol.data_received(b"no chunk\r\n")
+        await settle()
+        assert transport.lost
+
+    run(main())
+
+
+def test_a_refusal_by_the_application_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    async def refuse(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.http.response.start", "status": 400, "headers": []})
+        await send({"type": "websocket.http.response.body", "body": b"no\n"})
+
+    async def main() -> None:
+        transport = House(refuse).connect()
+        transport.protocol.data_received(f"GET / HTTP/1.1\r\n{UPGRADE}\r\n".encode())
+        await settle()
+        assert transport.written.startswith(b"HTTP/1.1 400")
+        assert transport.written.endswith(b"no\n")
+
+    with caplog.at_level(logging.INFO, "uvicorn.error"):
+        run(main())
+    assert [r.message for r in caplog.records if r.levelno > logging.INFO] == []
