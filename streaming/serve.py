@@ -26,6 +26,9 @@ from .transport import NO_TRACEBACK, Protocol
 
 logger = logging.getLogger("seamscribe")
 
+STRANGERS = 256
+"""Connections at once that are no session, at least: handshakes, requests, clients before `start`."""
+
 
 def main(argv: Sequence[str]) -> int:
     """Serve until SIGTERM or SIGINT; 0 after a clean drain, 1 otherwise, 2 for unusable settings."""
@@ -89,7 +92,13 @@ def server_for(services: Services) -> Server:
     """A uvicorn server over running services; give it a listening socket."""
     logging.getLogger("uvicorn.error").addFilter(NO_TRACEBACK)
     limits, sessions = services.limits, services.sessions
-    door = Door(limits.max_connecting, limits.start_timeout_s, limits.retry_after_s, lambda: sessions.active)
+    door = Door(
+        # After a restart all clients of another server may come at once.
+        max(STRANGERS, limits.max_sessions),
+        limits.start_timeout_s,
+        limits.retry_after_s,
+        lambda: sessions.active,
+    )
     return Server(
         uvicorn.Config(
             build(services),

@@ -65,9 +65,6 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     max_sessions: Count = 64
     """Live sessions at once; one more is refused with 1013."""
-    max_connecting: Count = 256
-    """Connections at once that are no session: handshakes, requests, clients before `start`; one more is
-    refused with 503."""
     retry_after_s: Positive = 5.0
     """When a refused client is told to come back."""
     max_session_s: Positive = 8 * 3600.0

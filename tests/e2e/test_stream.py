@@ -198,23 +198,6 @@ async def test_a_handshake_too_large_is_answered() -> None:
         assert caught.value.response.status_code == 431
 
 
-async def test_one_connection_too_many() -> None:
-    async with (
-        server(max_connecting=2) as running,
-        connect(running.stream) as first,
-        connect(running.stream),
-    ):
-        with pytest.raises(InvalidStatus) as caught:
-            await connect(running.stream)
-        assert caught.value.response.status_code == 503
-        # A session does not count.
-        await first.send(json.dumps({"type": "start"}))
-        await first.recv()
-        async with connect(running.stream) as third:
-            await third.send(json.dumps({"type": "start"}))
-            assert json.loads(await third.recv())["type"] == "ready"
-
-
 async def test_a_client_that_reads_nothing_is_cut_off() -> None:
     async with server(slow_reader_s=0.5, max_packet_bytes=1 << 20) as running:
         reader, writer = await asyncio.open_connection(*running.address.split(":"), limit=1024)

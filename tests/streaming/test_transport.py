@@ -12,8 +12,10 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from streaming.door import Door, HttpProtocol, http_protocol
+from streaming.serve import server_for
 from streaming.transport import Protocol
 from tests.support.virtual import run, settle
+from tests.support.world import END, START, World, serving
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
@@ -317,6 +319,19 @@ def test_one_connection_too_many_is_told() -> None:
         assert not house.state.connections
 
     run(main())
+
+
+def test_sessions_do_not_count_at_the_door() -> None:
+    async def body(world: World) -> None:
+        door = vars(server_for(world.services).config.http)["door"]
+        assert (door.most, door.sessions()) == (300, 0)
+        channel = world.client()
+        channel.say(START)
+        await settle()
+        assert door.sessions() == 1
+        channel.say(END)
+
+    serving(body, max_sessions=300)
 
 
 def test_garbage_behind_an_answered_request() -> None:
