@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
 async def serve(settings: Settings) -> int:
     """Run one server; prints a line once it listens. Raises what `running` raises, and OSError."""
     stop = asyncio.Event()
-    with _signals(stop), _listen(settings.server.host, settings.server.port) as listener:
+    with _signals(stop), listen(settings.server.host, settings.server.port) as listener:
         async with running(settings) as services:
             server = server_for(services)
             serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -159,7 +159,9 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _listen(host: str, port: int) -> Iterator[socket.socket]:
+def listen(host: str, port: int) -> Iterator[socket.socket]:
+    """A listening socket; raises OSError."""
+    host = host.strip().removeprefix("[").removesuffix("]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family, backlog=1024) as listener:
         yield listener

@@ -18,23 +18,33 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from engine.contract import FRAME
+
 from .core.settings import SessionSettings
+from .core.spans import to_samples
 from .errors import SettingsError
 
 ENV_PREFIX = "SEAMSCRIBE_"
 """`SEAMSCRIBE_SERVER__PORT=9000` sets server.port: section and key, two underscores between."""
 
-Positive = Annotated[float, Meta(gt=0)]
+LONGEST_S = 1e7
+"""Four months: whatever is longer is a mistake, or infinite."""
+
+LISTS = frozenset({"engine.servers"})
+"""Settings that are several texts: commas stand between them in the environment."""
+
+Positive = Annotated[float, Meta(gt=0, le=LONGEST_S)]
 Count = Annotated[int, Meta(ge=1)]
 
 
 class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    host: str = "127.0.0.1"
+    host: Annotated[str, Meta(pattern=r"\S")] = "127.0.0.1"
+    """An address or a name, an IPv6 address with brackets or without; 0.0.0.0 listens everywhere."""
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8765
     """0 takes any free port; the line printed at start names it."""
     drain_s: Positive = 10.0
     """How long running sessions may take to finish after SIGTERM."""
-    keep_finished_s: Annotated[float, Meta(ge=0)] = 300.0
+    keep_finished_s: Annotated[float, Meta(ge=0, le=LONGEST_S)] = 300.0
     """How long the transcript of a finished session can be fetched."""
     keep_finished: Annotated[int, Meta(ge=0)] = 200
     """How many finished sessions are kept at most."""
@@ -69,7 +79,7 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """When a refused client is told to come back."""
     max_session_s: Positive = 8 * 3600.0
     """Audio of one session."""
-    max_packet_bytes: Annotated[int, Meta(ge=1024)] = 1 << 20
+    max_packet_bytes: Annotated[int, Meta(ge=1024, le=1 << 30)] = 1 << 20
     """Size of one message."""
     max_backlog_s: Positive = 30.0
     """Speech that may wait undecoded before the socket is not read for a while."""
@@ -131,11 +141,15 @@ def _read(file: Path) -> dict[str, Any]:
         raise SettingsError(f"{file}: is not TOML: {error}") from None
 
 
-def _from_environment(environment: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+def _from_environment(environment: Mapping[str, str]) -> Iterable[tuple[str, str | list[str]]]:
     for name in sorted(environment):
         # Names without the double underscore are other programs' (a client's key, say).
         if name.startswith(ENV_PREFIX) and "__" in name:
-            yield name.removeprefix(ENV_PREFIX).lower().replace("__", "."), environment[name]
+            path, value = name.removeprefix(ENV_PREFIX).lower().replace("__", "."), environment[name]
+            yield (
+                path,
+                [part for raw in value.split(",") if (part := raw.strip())] if path in LISTS else value,
+            )
 
 
 def _put(tree: dict[str, Any], path: str, value: Any, where: str) -> None:
@@ -169,18 +183,37 @@ def _check(tree: dict[str, Any], where: str, *, strict: bool) -> Settings:
             raise _unknown(f"{path}.{unknown.group(1)}".lstrip("."), names, where) from None
         raise SettingsError(f"{path} {where}: {what}") from None
     _check_session(settings.session, where)
+    _check_window("session.window_s", settings.session.window_s, settings.session, where)
+    if settings.engine.max_window_s is not None:
+        _check_window("engine.max_window_s", settings.engine.max_window_s, settings.session, where)
     return settings
 
 
 def _check_session(session: SessionSettings, where: str) -> None:
-    for name in session.__dataclass_fields__:
-        value: float = vars_of(session)[name]
-        if not value > 0:
-            raise SettingsError(f"session.{name} {where}: {value} is not positive")
-    if 2 * session.pad_s > session.pause_s:
+    for name, value in vars_of(session).items():
+        most = LONGEST_S if name.endswith("_s") else 1.0
+        if not 0 < value <= most:
+            raise SettingsError(f"session.{name} {where}: {value:g} is not above 0 and at most {most:g}")
+        if name.endswith("_s") and to_samples(value) < FRAME:
+            raise SettingsError(f"session.{name} {where}: {value:g} is less than a frame of audio, 0.02 s")
+    if 2 * to_samples(session.pad_s) > to_samples(session.pause_s):
         raise SettingsError(
-            f"session.pad_s {where}: {session.pad_s} is more than half of pause_s = {session.pause_s};"
+            f"session.pad_s {where}: {session.pad_s:g} is more than half of pause_s = {session.pause_s:g};"
             " neighbouring segments would overlap"
+        )
+    if session.voice_off > session.voice_on:
+        raise SettingsError(
+            f"session.voice_on {where}: {session.voice_on:g} is less than voice_off = {session.voice_off:g};"
+            " speech would end before it begins"
+        )
+
+
+def _check_window(path: str, window_s: float, session: SessionSettings, where: str) -> None:
+    least = session.keep_s + session.search_s + session.slack_s + 1.0
+    if window_s < least:
+        raise SettingsError(
+            f"{path} {where}: {window_s:g} is less than {least:g}; a window must hold session.keep_s +"
+            " search_s + slack_s and a second of new audio"
         )
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from streaming import app
 from streaming.cli import COMMANDS, main
+from streaming.serve import listen
 from streaming.settings import EngineSettings
 
 
@@ -58,6 +59,26 @@ def test_a_taken_port(capsys: pytest.CaptureFixture[str]) -> None:
         port = taken.getsockname()[1]
         assert main(["serve", "--engine", "fake", "--port", str(port)]) == 1
     assert "cannot listen" in capsys.readouterr().err
+
+
+def test_no_host_is_not_every_host(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--engine", "fake", "--host", "", "--port", "0"]) == 2
+    assert "server.host on the command line" in capsys.readouterr().err
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="no IPv6 on this machine")
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_an_ipv6_host_may_stand_in_brackets(host: str) -> None:
+    with listen(host, 0) as listener:
+        assert listener.getsockname()[0] == "::1"
 
 
 def test_the_fake_engine_needs_no_heavy_library() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from streaming.errors import SettingsError
-from streaming.settings import Settings, load
+from streaming.settings import LISTS, Settings, load
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
@@ -45,6 +46,25 @@ def test_later_layers_win(tmp_path: Path) -> None:
         ("[engine]\nmax_window_s = 0", "engine.max_window_s"),
         ("[limits]\nmax_backlog_s = nan", "limits.max_backlog_s"),
         ("session = 3", "session"),
+        ("[session]\nvoice_on = 0.2", "session.voice_on"),
+        ("[session]\nvoice_on = 1.5", "session.voice_on"),
+        ("[session]\nconfidence = 60", "session.confidence"),
+        ("[session]\npause_s = inf", "session.pause_s"),
+        ("[session]\npause_s = nan", "session.pause_s"),
+        ("[session]\nsegment_s = 1e300", "session.segment_s"),
+        ("[session]\nonset_s = 1e-6", "session.onset_s"),
+        ("[session]\npause_s = 0.33334\npad_s = 0.16667", "session.pad_s"),
+        ("[session]\nwindow_s = 0.01", "session.window_s"),
+        ("[session]\nwindow_s = 1.0", "session.window_s"),
+        ("[session]\nkeep_s = 22", "session.window_s"),
+        ("[engine]\nmax_window_s = 9.9", "engine.max_window_s"),
+        ("[limits]\nmax_session_s = inf", "limits.max_session_s"),
+        ("[limits]\nmax_session_s = 1e18", "limits.max_session_s"),
+        ("[limits]\nmax_packet_bytes = 9000000000000000000", "limits.max_packet_bytes"),
+        ("[server]\ndrain_s = inf", "server.drain_s"),
+        ("[server]\nkeep_finished_s = inf", "server.keep_finished_s"),
+        ("[server]\nhost = ''", "server.host"),
+        ("[server]\nhost = ' '", "server.host"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_its_path(tmp_path: Path, text: str, path: str) -> None:
@@ -52,6 +72,39 @@ def test_what_cannot_be_used_is_refused_with_its_path(tmp_path: Path, text: str,
     with pytest.raises(SettingsError) as caught:
         load(file, {})
     assert str(caught.value).startswith(f"{path} in {file}")
+
+
+@pytest.mark.parametrize(
+    ("text", "servers"),
+    [
+        ("http://a:1", ("http://a:1",)),
+        ("http://a:1, http://b:2,", ("http://a:1", "http://b:2")),
+        ("", ()),
+    ],
+)
+def test_a_list_from_the_environment(text: str, servers: tuple[str, ...]) -> None:
+    assert load(None, {"SEAMSCRIBE_ENGINE__SERVERS": text}).engine.servers == servers
+
+
+def test_every_list_can_come_from_the_environment() -> None:
+    sections = {field.name: field.type for field in msgspec.structs.fields(Settings)}
+    lists = {
+        f"{name}.{field.name}"
+        for name in ("server", "engine", "limits")
+        for field in msgspec.structs.fields(sections[name])
+        if isinstance(field.default, tuple)
+    }
+    assert lists == LISTS
+
+
+def test_the_layer_that_spoils_a_setting_is_named(tmp_path: Path) -> None:
+    file = written(tmp_path, "[session]\nkeep_s = 8\n")
+    with pytest.raises(SettingsError, match=r"^session\.window_s in the environment: 11 is less than 12"):
+        load(file, {"SEAMSCRIBE_SESSION__WINDOW_S": "11"})
+    with pytest.raises(SettingsError, match=r"^server\.host on the command line"):
+        load(file, {}, {"server.host": ""})
+    with pytest.raises(SettingsError, match=r"^session\.pause_s in the environment: inf"):
+        load(file, {"SEAMSCRIBE_SESSION__PAUSE_S": "inf"})
 
 
 def test_unknown_keys_name_the_known_ones(tmp_path: Path) -> None:
