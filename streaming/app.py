@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -68,7 +68,7 @@ class _Narrowed:
     """A recognizer that takes shorter windows than it could."""
 
     def __init__(self, inner: Recognizer, max_window_s: float) -> None:
-        self._inner = inner
+        self.inner = inner
         own = inner.capabilities
         self._capabilities = replace(own, max_window_s=min(own.max_window_s, max_window_s))
 
@@ -77,10 +77,15 @@ class _Narrowed:
         return self._capabilities
 
     async def recognize(self, task: RecognitionTask) -> Hypothesis:
-        return await self._inner.recognize(task)
+        return await self.inner.recognize(task)
 
     async def close(self) -> None:
-        await self._inner.close()
+        await self.inner.close()
+
+
+def narrowed(recognizer: Recognizer, max_window_s: float) -> Recognizer:
+    """The same engine, given at most `max_window_s` at once."""
+    return _Narrowed(recognizer, max_window_s)
 
 
 def _open_engine(settings: EngineSettings) -> tuple[Recognizer, SpeechDetector]:
@@ -88,7 +93,7 @@ def _open_engine(settings: EngineSettings) -> tuple[Recognizer, SpeechDetector]:
         raise SettingsError(f"engine.kind: {settings.kind!r} is unknown: use one of {', '.join(ENGINES)}")
     recognizer, detector = ENGINES[settings.kind](settings)
     if settings.max_window_s is not None:
-        recognizer = _Narrowed(recognizer, settings.max_window_s)
+        recognizer = narrowed(recognizer, settings.max_window_s)
     return recognizer, detector
 
 
@@ -107,6 +112,13 @@ def observer(metrics: Metrics) -> Callable[[Served], None]:
                 metrics.loops.add()
 
     return observe
+
+
+def counts_of(recognizer: Recognizer) -> Mapping[str, float]:
+    """What an engine counts itself; nothing where it counts nothing."""
+    inner = recognizer.inner if isinstance(recognizer, _Narrowed) else recognizer
+    counters: Mapping[str, float] = getattr(inner, "counters", {})
+    return counters
 
 
 @asynccontextmanager
@@ -129,6 +141,7 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
             dispatcher=dispatcher,
             detector=detector,
             metrics=metrics,
+            engine_counts=lambda: counts_of(recognizer),
         )
     finally:
         await dispatcher.close()

@@ -203,7 +203,7 @@ class Connection:
                     group.create_task(self._read(live)),
                     group.create_task(self._tick(live)),
                 ]
-                group.create_task(self._conclude(live))
+                group.create_task(self._conclude(live, entry))
                 group.create_task(self._write(live, helpers))
         except* Exception:
             # The one broad net: a bug must not take other sessions along, nor leave the client waiting.
@@ -286,9 +286,12 @@ class Connection:
                 acknowledged = live.received
                 self._outbox.put(Ack(0, acknowledged))
 
-    async def _conclude(self, live: Live) -> None:
+    async def _conclude(self, live: Live, entry: Entry) -> None:
         """Once the receipt is out, the error if there was one, and nothing more."""
         await live.ended.wait()
+        receipt = entry.record.receipt
+        if isinstance(self._fault, Restarting) and receipt is not None:
+            self._fault = Restarting(receipt.gap_samples / CLOCK_RATE)
         if self._fault is not None:
             self._outbox.put(_told(self._fault, 0))
         self._outbox.finish()

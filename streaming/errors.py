@@ -32,12 +32,20 @@ class Overloaded(StreamError):
 
 
 class Restarting(StreamError):
-    def __init__(self) -> None:
+    """`gaps_s` is None for a client without a session, else how much of its audio the receipt calls gaps."""
+
+    def __init__(self, gaps_s: float | None = None) -> None:
+        if gaps_s is None:
+            what = "no new session begins here: connect again"
+        elif gaps_s > 0:
+            what = (
+                f"{gaps_s:g} s of what the receipt counts are declared gaps, the rest was finished: connect"
+                " again for what follows"
+            )
+        else:
+            what = "all that the receipt counts was finished: connect again for what follows"
         super().__init__(
-            "restarting",
-            "the server shuts down: everything received was finished, connect again for what follows",
-            close=CloseCode.RESTART,
-            retry_after_ms=0,
+            "restarting", f"the server shuts down; {what}", close=CloseCode.RESTART, retry_after_ms=0
         )
 
 

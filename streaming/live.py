@@ -6,6 +6,7 @@ The core `Session` decides; here is only what it must not know: tasks, clocks, t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from engine.contract import SAMPLE_RATE, EngineError, Priority, RecognitionTask, SpeechDetector
@@ -47,6 +48,8 @@ class Services:
     dispatcher: Dispatcher
     detector: SpeechDetector
     metrics: Metrics
+    engine_counts: Callable[[], Mapping[str, float]] = dict
+    """What the engine counts itself, by name."""
     inline: int = INLINE
     """Up to this many samples are judged in the event loop, larger pieces in a thread."""
 
@@ -238,6 +241,8 @@ class Live:
         final = task.priority is Priority.FINAL
         self._failures += final
         retryable = error.retryable and self._failures < RETRIES
+        if final and retryable:
+            self._services.metrics.retries.add(cause=error.cause)
         if retryable or not final:
             await asyncio.sleep(RETRY_S * 2 ** max(0, self._failures - 1))
         else:

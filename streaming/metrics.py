@@ -7,7 +7,7 @@ live audio; a client that sends faster than real time sees larger ones.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 DELAYS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0, 60.0)
@@ -34,6 +34,13 @@ class Counter:
     def lines(self, name: str) -> Iterator[str]:
         for labels, value in sorted((self._values or {(): 0.0}).items()):
             yield f"{name}{_braces(labels)} {_number(value)}"
+
+
+class Mirror(Counter):
+    """Counts that somebody else keeps, as they stand."""
+
+    def show(self, counts: Mapping[str, float], label: str) -> None:
+        self._values = {((label, name),): value for name, value in counts.items()}
 
 
 class Gauge(Counter):
@@ -97,8 +104,14 @@ class Metrics:
         self.engine_time = new("engine_seconds", "Engine time of one decode.", Histogram(SHORT))
         self.queue_time = new("queue_seconds", "Wait of one decode for the engine.", Histogram(SHORT))
         self.decodes = new("decodes_total", "Decodes by priority and how they ended.", Counter())
+        self.retries = new("retries_total", "Final decodes that failed and were tried again.", Counter())
         self.decoded_audio = new("decoded_audio_seconds_total", "Audio given to the engine.", Counter())
         self.engine_total = new("engine_seconds_total", "Engine time of all decodes.", Counter())
+        self.engine_counts = new(
+            "engine_counts_total",
+            "What the engine counts itself: guards' alarms, tokens and others.",
+            Mirror(),
+        )
         self.loops = new("loops_total", "Decodes that a guard stopped in a loop.", Counter())
         self.sessions = new("sessions_active", "Live sessions.", Gauge())
         self.started = new("sessions_total", "Sessions started.", Counter())

@@ -93,6 +93,7 @@ class Routes:
         metrics.running.set(load.running)
         metrics.utilisation.set(load.utilisation)
         metrics.stretch.set(load.stretch)
+        metrics.engine_counts.show(self._services.engine_counts(), "count")
         return PlainTextResponse(
             metrics.exposition(), headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"}
         )

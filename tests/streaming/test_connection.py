@@ -14,7 +14,7 @@ from engine.contract import FRAME, Audio, EngineError, Voice
 from engine.fake import FakeScript
 from streaming.connection import TICK_S
 from streaming.core.settings import SessionSettings
-from streaming.live import settings_for
+from streaming.live import RETRIES, settings_for
 from streaming.wire.messages import Options, Start
 from tests.support.sound import expected, s16, speech
 from tests.support.virtual import settle
@@ -133,6 +133,10 @@ def test_drain_gives_finals_and_receipts() -> None:
         assert committed(channel) == expected("xxx")
         assert check_end(channel, 24_000)["gap_samples"] == 0
         assert channel.sent[-1]["code"] == "restarting"
+        assert "was finished" in channel.sent[-1]["message"]
+        for refused in (early, late):
+            assert "finished" not in refused.sent[-1]["message"]
+            assert "no new session" in refused.sent[-1]["message"]
         assert channel.closed == early.closed == late.closed == (1012, "restarting")
 
     serving(body)
@@ -147,7 +151,10 @@ def test_drain_does_not_wait_for_a_hung_engine() -> None:
         await world.all_done()
         (gap,) = channel.of("gap")
         assert gap["cause"] == "finish_deadline"
-        assert check_end(channel, 24_000)["gap_samples"] > 0
+        lost = check_end(channel, 24_000)["gap_samples"]
+        assert (
+            f"{lost / 16_000:g} s of what the receipt counts are declared gaps" in channel.sent[-1]["message"]
+        )
         assert channel.closed == (1012, "restarting")
 
     serving(body, FakeScript(delay_s=1e5))
@@ -236,6 +243,7 @@ def test_an_engine_always_busy_is_not_asked_for_ever() -> None:
         await world.all_done()
         assert {gap["cause"] for gap in channel.of("gap")} == {"busy"}
         assert world.engine.calls < 20
+        assert world.services.metrics.retries.value(cause="busy") == RETRIES - 1
         check_end(channel, 5 * 8000)
 
     serving(body, FakeScript(failures=dict.fromkeys(range(1000), busy)))

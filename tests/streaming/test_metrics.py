@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import collections
 import re
+from dataclasses import replace
 
-from engine.contract import Word
+from starlette.requests import Request
+
+from engine.contract import Capabilities, Hypothesis, RecognitionTask, Word
+from engine.fake import FakeRecognizer
+from streaming.app import counts_of, narrowed
 from streaming.core.events import Cover, Covered, Ended, GapDeclared, Receipt, SegmentUpdated
 from streaming.delays import DelayMeter
 from streaming.metrics import Counter, Histogram, Metrics
+from streaming.server import Routes
+from tests.support.world import World, serving
 
 LINE = re.compile(
     r'^[a-z_]+(\{[a-z_]+="(\\.|[^"\\])*"(,[a-z_]+="(\\.|[^"\\])*")*\})? (\d+(\.\d+)?(e-?\d+)?)$'
@@ -84,3 +92,36 @@ def test_gaps_and_coverage_are_counted() -> None:
     assert metrics.gap_audio.value(cause="loop") == 1.0
     assert metrics.audio.value() == 3.0
     assert metrics.covered.value(cover="text") == 2.0
+
+
+class Counting:
+    """An engine that counts."""
+
+    def __init__(self) -> None:
+        self.counters = collections.Counter(alarm_loop=2, prompt_tokens=70)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return FakeRecognizer().capabilities
+
+    async def recognize(self, task: RecognitionTask) -> Hypothesis:
+        raise AssertionError
+
+    async def close(self) -> None: ...
+
+
+def test_what_the_engine_counts_is_exposed() -> None:
+    assert counts_of(FakeRecognizer()) == {}
+    for engine in (Counting(), narrowed(Counting(), 10.0)):
+        assert counts_of(engine) == {"alarm_loop": 2, "prompt_tokens": 70}
+
+    async def body(world: World) -> None:
+        counts = {"alarm_loop": 2}
+        routes = Routes(replace(world.services, engine_counts=lambda: counts))
+        for times in (2, 3):
+            counts["alarm_loop"] = times
+            lines = bytes((await routes.metrics(Request({"type": "http"}))).body).decode().splitlines()
+            assert f'seamscribe_engine_counts_total{{count="alarm_loop"}} {times}' in lines
+            assert all(LINE.match(line) for line in lines if not line.startswith("#"))
+
+    serving(body)
