@@ -25,6 +25,15 @@ class Record:
         self.last_end = 0
         """End of the last closed segment, samples."""
 
+    def split(self, at: int) -> None:
+        """End the segment that is being spoken at sample `at` there; its rest is a segment of its own."""
+        for i, segment in enumerate(self.segments):
+            if segment.start < at and (segment.end is None or at < segment.end):
+                rest = Segment(start=at, end=segment.end, voice_end=segment.voice_end)
+                self.segments.insert(i + 1, rest)
+                segment.end = segment.voice_end = at
+                return
+
     def commit(self, segment: Segment, words: tuple[Word, ...]) -> None:
         """Append to the transcript, as part of `segment`."""
         if not words:

@@ -173,22 +173,32 @@ class Session:
         voiced = self._activity.voiced(cut.start, cut.end)
         self._language.vote(hypothesis.language, hypothesis.language_probability, voiced)
         words = spoken(hypothesis.words, self._transcript.end, cut.end)
-        limit = DOUBTFUL if self._attempt == 0 else MISSING
-        missing = cut.final and self._misses(cut, words) >= limit and hypothesis.no_speech < NO_SPEECH
-        if hypothesis.finish is not Finish.STOP or missing:
-            self._attempt = min(self._attempt + 1, LADDER)
-            if self._attempt < LADDER or not cut.final:
-                self._plan()
-                return
-        self._attempt = 0
-        if not cut.final:
+        if cut.final:
+            self._judge(cut, words, hypothesis)
+        elif hypothesis.finish is Finish.STOP:
+            self._attempt = 0
             unsure = self.language is None and hypothesis.language is not None
             self._refreshed(cut, words, unsure=unsure)
-        elif hypothesis.finish is Finish.LOOP:
-            self._finish(cut, (), cause="loop")
         else:
-            self._finish(cut, words, cause="no_text" if missing else None)
+            self._attempt = min(self._attempt + 1, LADDER - 1)
         self._plan()
+
+    def _judge(self, cut: Cut, words: tuple[Word, ...], hypothesis: Hypothesis) -> None:
+        """A final reply: take it, ask again, or take what there is and decode the rest by itself."""
+        missed = self._misses(cut, words) if hypothesis.no_speech < NO_SPEECH else 0
+        cut_off = hypothesis.finish is not Finish.STOP
+        again = cut_off or missed >= (DOUBTFUL if self._attempt == 0 else MISSING)
+        if self._attempt and missed >= DOUBTFUL and words and hypothesis.finish is not Finish.LOOP:
+            self._attempt = 0
+            self._finish(Cut(cut.start, words[-1].end, Cause.SEAM), words, cause=None)
+            self._segmenter.origin = max(self._segmenter.origin, words[-1].end)
+        elif again and self._attempt + 1 < LADDER:
+            self._attempt += 1
+        else:
+            self._attempt = 0
+            kept = () if hypothesis.finish is Finish.LOOP else words
+            cause = hypothesis.finish.value if cut_off else "no_text" if again else None
+            self._finish(cut, kept, cause=cause)
 
     def receive_failure(self, task: str, cause: str, *, retryable: bool) -> None:
         """The task failed: a refresh is forgotten, a final is tried again or becomes a gap."""
@@ -344,9 +354,7 @@ class Session:
         self._stabilizer.close()
         self._tail_heard = 0
         if cut.cause is Cause.SEAM:
-            first = self._segments[0]
-            self._segments.insert(1, Segment(start=cut.end, end=first.end, voice_end=first.voice_end))
-            first.end = first.voice_end = cut.end
+            self._record.split(cut.end)
         while self._segments and _ends_by(self._segments[0], cut.end):
             segment = self._segments[0]
             upcoming = self._segments[1] if len(self._segments) > 1 else None

@@ -54,13 +54,15 @@ class Truth:
         return audio
 
 
-def truth(seed: int, words: int, *, pauses: float, spaced: bool = True) -> Truth:
-    """`words` different words of 100-600 ms, gaps of 20-60 ms, a pause of 0.7-3 s after some (`pauses`)."""
+def truth(
+    seed: int, words: int, *, pauses: float, spaced: bool = True, shortest: int = SECOND // 10
+) -> Truth:
+    """`words` different words of `shortest` to 600 ms, gaps of 20-60 ms, after some (`pauses`) of 0.7-3 s."""
     rng = random.Random(seed)
     said: list[Word] = []
     at = rng.randrange(0, 2 * SECOND)
     for i in range(words):
-        end = at + rng.randrange(SECOND // 10, SECOND * 6 // 10)
+        end = at + rng.randrange(shortest, SECOND * 6 // 10)
         text = f"w{i}" if spaced else chr(0x4E00 + i)
         said.append(Word(text, at, end, space=spaced, confidence=rng.random()))
         gap = rng.uniform(0.7, 3.0) if rng.random() < pauses else rng.uniform(0.02, 0.06)
@@ -78,6 +80,8 @@ class Oracle:
     noise: float = 0.5
     settle: int = SECOND * 3 // 4
     failures: float = 0.0
+    early: float = 0.0
+    """The chance that the reply to a final stops after its first words, as if nothing followed."""
     tasks: list[RecognitionTask] = field(default_factory=list)
 
     def hear(self, task: RecognitionTask) -> Hypothesis | None:
@@ -88,6 +92,8 @@ class Oracle:
         said = [w for w in self.truth.words if w.end > task.start + FRAME and w.start < task.end - FRAME]
         if task.prefix:
             said = [w for w in said if w.start > task.prefix[-1].start]
+        if task.priority is Priority.FINAL and self.rng.random() < self.early:
+            said = said[: max(1, len(said) // 2)]
         # Silence after the last word settles it, as it does for a real model.
         quiet = not said or said[-1].end + SECOND // 10 <= task.end
         settled = quiet or task.priority is Priority.FINAL

@@ -75,6 +75,19 @@ def test_cuts_without_pauses_cost_no_word(seed: int, words: int, window: float) 
     assert len(run.oracle.tasks) <= 4 + 8 * said.samples / (window * SECOND), "every cut moves the window on"
 
 
+@given(seeds, st.integers(1, 40), st.sampled_from([0.2, 0.5]))
+@settings(max_examples=40, deadline=None)
+def test_a_model_that_stops_early_costs_no_word(seed: int, words: int, pauses: float) -> None:
+    """P5, P7: what a final reply leaves out is decoded by itself (words shorter than half a second apart)."""
+    said = truth(seed, words, pauses=pauses, shortest=SECOND * 11 // 20)
+    run = listen(said, seed, noise=0.0, early=0.9)
+    run.delay = 4 * SECOND  # so late that finals cover several segments, and few refreshes serve as final
+    reader = run.play()
+    assert texts(reader) == [w.text for w in said.words]
+    tiles(reader, said.samples)
+    assert not reader.gaps
+
+
 @given(seeds, st.integers(0, 40), st.sampled_from([0.1, 0.6]))
 @settings(max_examples=60, deadline=None)
 def test_every_sample_is_accounted_for_whatever_fails(seed: int, words: int, failures: float) -> None:
