@@ -22,6 +22,12 @@ FRAME = 320
 
 Audio = npt.NDArray[np.float32]
 
+Vector = npt.NDArray[np.float32]
+"""A voice embedding of unit length; vectors of one encoder compare by their dot product."""
+
+Span = tuple[int, int]
+"""Half-open, in samples on the session's clock."""
+
 
 class Priority(IntEnum):
     """Order of service; smaller runs first."""
@@ -172,3 +178,74 @@ class SpeechDetector(Protocol):
     """Makes one `VoiceStream` a track; loaded once a process."""
 
     def open(self) -> VoiceStream: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpeakerTask:
+    """Find the voices of one window of one session.
+
+    `tags` are set where the recognizer told the speakers of the window apart by itself: the spans of each of
+    its tags. Then only their voices are wanted, and `LocalSpeaker`s come back in the order of `tags`.
+    """
+
+    id: str
+    session: str
+    audio: Audio
+    start: int
+    """Sample index of `audio[0]`."""
+    tags: tuple[tuple[Span, ...], ...] | None = None
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.audio)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalSpeaker:
+    """One voice of one window; which person of the meeting it is, is not known here."""
+
+    active: tuple[Span, ...]
+    """Where it is heard, ascending, overlapped speech included."""
+    vector: Vector | None
+    """Its embedding; None where it is too short alone to have one."""
+    alone: int
+    """Samples of it alone, from which the vector was made."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpeakerWindow:
+    """The voices of one window: different people, so no two of them may be linked to one."""
+
+    start: int
+    end: int
+    speakers: tuple[LocalSpeaker, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakerTraits:
+    """What a caller may ask of a speaker encoder."""
+
+    model: str
+    dimension: int
+    window_s: float
+    """Longest audio of one task, and the length it works best with."""
+    same: float
+    """Similarity from which two vectors of some seconds each are rather one voice than two."""
+
+
+class SpeakerEncoder(Protocol):
+    """Tells voices apart inside a window and gives each a vector. Loaded once a process; never runs in the
+    event loop; work of several sessions may be gathered."""
+
+    @property
+    def traits(self) -> SpeakerTraits: ...
+
+    async def voices(self, task: SpeakerTask) -> SpeakerWindow:
+        """The voices of a window; raises `EngineError` and nothing else."""
+        ...
+
+    async def embed(self, audio: Audio) -> Vector | None:
+        """The vector of one voice, for enrolment; None where there is too little speech."""
+        ...
+
+    async def close(self) -> None: ...
