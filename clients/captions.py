@@ -6,16 +6,20 @@ that a client, a test or a bench can say that committed words did not change ins
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from streaming.wire.messages import (
     Ack,
     Ended,
     Error,
     Flushed,
     Gap,
+    Named,
     Ready,
     Receipt,
     Segment,
     ServerMessage,
+    Speaker,
     Word,
 )
 from streaming.wire.render import columns, joined
@@ -30,6 +34,8 @@ class Captions:
         self.ready: Ready | None = None
         self.segments: dict[int, Segment] = {}
         """Newest revision of every segment by id, in the order in which they opened."""
+        self.names: dict[int, str] = {}
+        """Names of speakers by number, where they have one."""
         self.transcript: list[Word] = []
         """All committed words; only ever appended to."""
         self.revised = 0
@@ -87,6 +93,15 @@ class Captions:
                 self.ready = message
             case Segment():
                 self._receive_segment(message)
+            case Speaker(segment=id, rev=rev, speaker=speaker):
+                known = self.segments.get(id)
+                self._check(
+                    known is not None and rev > known.rev, f"speaker rev {rev} of segment {id} is late"
+                )
+                if known is not None:
+                    self.segments[id] = replace(known, rev=rev, speaker=speaker)
+            case Named(speaker=number, name=name):
+                self.names[number] = name
             case Ack():
                 self._check(message.sample >= self.acknowledged, f"ack went back to {message.sample}")
                 self.acknowledged = message.sample

@@ -12,7 +12,7 @@ import itertools
 
 import msgspec
 
-from .wire.messages import Ack, Segment, ServerMessage
+from .wire.messages import Ack, Segment, ServerMessage, Speaker
 
 Key = tuple[str, int]
 
@@ -49,6 +49,9 @@ class Outbox:
         match message:
             case Segment(id=id):
                 key = ("segment", id)
+                self._waiting.pop(("speaker", id), None)  # older than the segment's new state
+            case Speaker(segment=id):
+                key = ("speaker", id)
             case Ack():
                 key = ("ack", 0)
             case _:

@@ -9,12 +9,22 @@ from __future__ import annotations
 from typing import Any, assert_never
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from engine.contract import Word as CoreWord
 from engine.contract import join
 
-from .core.events import Cover, Ended, Event, Flushed, GapDeclared, Receipt, SegmentUpdated
+from .core.events import (
+    Cover,
+    Ended,
+    Event,
+    Flushed,
+    GapDeclared,
+    Receipt,
+    SegmentUpdated,
+    SpeakerNamed,
+    SpeakerRevised,
+)
 from .wire import messages as wire
 from .wire.render import render
 
@@ -34,11 +44,19 @@ def ms(sample: int) -> int:
     return sample // _PER_MS
 
 
-def present(event: Event) -> wire.Segment | wire.Gap | wire.Flushed | wire.Ended:
+Kept = wire.Segment | wire.Speaker | wire.Named | wire.Gap | wire.Flushed | wire.Ended
+"""What an event is on the wire."""
+
+
+def present(event: Event) -> Kept:
     """The event as the client gets it; the writer numbers it."""
     match event:
         case SegmentUpdated():
             return _segment(event)
+        case SpeakerRevised(segment, revision, speaker, frozen, score):
+            return wire.Speaker(0, segment, revision, speaker, frozen, score=_rounded(score))
+        case SpeakerNamed(speaker, name, score):
+            return wire.Named(0, speaker, name, _rounded(score))
         case GapDeclared(start, end, cause):
             return wire.Gap(0, ms(start), ms(end), cause)
         case Flushed(id, sample):
@@ -60,13 +78,18 @@ def _segment(event: SegmentUpdated) -> wire.Segment:
         first_word=event.first_word,
         start_ms=ms(event.start),
         end_ms=ms(event.end),
-        speaker=None,
+        speaker=event.speaker,
         text=text,
         words=tuple(map(_word, event.words)),
         partial=partial,
         final=event.final,
         language=UNSET if event.language is None else event.language,
+        track=UNSET if event.track is None else event.track,
     )
+
+
+def _rounded(score: float | None) -> float | UnsetType:
+    return UNSET if score is None else round(score, 3)
 
 
 def _word(word: CoreWord) -> wire.Word:
@@ -74,7 +97,7 @@ def _word(word: CoreWord) -> wire.Word:
         word.text,
         ms(word.start),
         ms(word.end),
-        UNSET if word.confidence is None else round(word.confidence, 3),
+        _rounded(word.confidence),
         UNSET if word.space else False,
     )
 
@@ -101,19 +124,28 @@ class Record:
     """The transcript of one session so far."""
 
     def __init__(self) -> None:
-        self._closed: list[bytes] = []
+        self._closed: dict[int, bytes] = {}
         self._open: dict[int, wire.Segment] = {}
+        self._names: dict[int, str] = {}
         self._gaps: list[wire.Gap] = []
         self._receipt: wire.Receipt | None = None
 
-    def keep(self, message: wire.Segment | wire.Gap | wire.Flushed | wire.Ended) -> None:
-        """Take in one message; segments close in the order they open."""
+    def keep(self, message: Kept) -> None:
+        """Take in one message; a segment's newest state replaces the one before."""
         match message:
             case wire.Segment(final=True):
                 self._open.pop(message.id, None)
-                self._closed.append(_pack(message))
+                self._closed[message.id] = _pack(message)
             case wire.Segment():
                 self._open[message.id] = message
+            case wire.Speaker(segment=id, rev=rev, speaker=speaker):
+                if id in self._open:
+                    self._open[id] = msgspec.structs.replace(self._open[id], rev=rev, speaker=speaker)
+                elif id in self._closed:
+                    segment = _unpack(self._closed[id])
+                    self._closed[id] = _pack(msgspec.structs.replace(segment, rev=rev, speaker=speaker))
+            case wire.Named(speaker=number, name=name):
+                self._names[number] = name
             case wire.Gap():
                 self._gaps.append(message)
             case wire.Ended(receipt=receipt):
@@ -127,8 +159,13 @@ class Record:
         return self._receipt
 
     def segments(self) -> list[wire.Segment]:
-        """The newest state of every segment, in order."""
-        return [*map(_unpack, self._closed), *self._open.values()]
+        """The newest state of every segment, in order of time."""
+        found = [*map(_unpack, self._closed.values()), *self._open.values()]
+        named = [
+            msgspec.structs.replace(s, name=self._names[s.speaker]) if s.speaker in self._names else s
+            for s in found
+        ]
+        return sorted(named, key=lambda s: (s.start_ms, s.id))
 
     def export(self, format: str, session: str) -> str:
         """The transcript as one of `FORMATS`; only committed words. Raises KeyError for others."""
@@ -159,8 +196,9 @@ class _Packed(msgspec.Struct, frozen=True, array_like=True):
     first_word: int
     start_ms: int
     end_ms: int
-    speaker: str | None
+    speaker: int | None
     language: str | None
+    track: int | None
     words: tuple[_PackedWord, ...]
 
 
@@ -188,6 +226,7 @@ def _pack(segment: wire.Segment) -> bytes:
             segment.end_ms,
             segment.speaker,
             language,
+            None if segment.track is UNSET else segment.track,
             words,
         )
     )
@@ -219,4 +258,5 @@ def _unpack(data: bytes) -> wire.Segment:
         partial="",
         final=True,
         language=UNSET if packed.language is None else packed.language,
+        track=UNSET if packed.track is None else packed.track,
     )

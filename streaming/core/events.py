@@ -43,6 +43,32 @@ class SegmentUpdated:
     partial: tuple[Word, ...]
     final: bool
     language: str | None = None
+    track: int | None = None
+    """Index of the participant's track; None where all share one."""
+    speaker: int | None = None
+    """Number of the speaker in the meeting, from 1; None while it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakerRevised:
+    """Another speaker for a segment whose words stay as they are; `revision` counts on from the segment's.
+
+    `frozen`: no other will come. `score` is the similarity of the voice, -1 to 1."""
+
+    segment: int
+    revision: int
+    speaker: int | None
+    frozen: bool
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakerNamed:
+    """A speaker has a name from now on, for everything said before too; `score` for a recognized voice."""
+
+    speaker: int
+    name: str
+    score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,4 +104,4 @@ class Ended:
     receipt: Receipt
 
 
-Event = SegmentUpdated | GapDeclared | Flushed | Ended
+Event = SegmentUpdated | SpeakerRevised | SpeakerNamed | GapDeclared | Flushed | Ended

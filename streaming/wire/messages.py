@@ -30,7 +30,8 @@ class Encoding(StrEnum):
 
 
 class AudioFormat(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the client's audio bytes are. Channels are interleaved and mixed down."""
+    """What the client's audio bytes are. Channels are interleaved; they are mixed down unless `start.tracks`
+    makes each a participant."""
 
     encoding: Encoding = Encoding.PCM_S16LE
     sample_rate: Annotated[int, Meta(ge=8_000, le=48_000)] = 16_000
@@ -44,6 +45,14 @@ class Options(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     """Every word is committed this long after it was spoken, at the latest."""
     pause_s: Annotated[float, Meta(ge=0.2, le=3.0)] | None = None
     """A pause this long ends a segment."""
+    speakers: bool | None = None
+    """Whether the voices of the stream are told apart; not asked of tracks, which are speakers already."""
+
+
+class Track(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One participant with a channel of its own."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
 
 
 Hotword = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -59,6 +68,10 @@ class Start(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True,
     context: Annotated[str, Meta(max_length=4_000)] = ""
     """What was said or written before: helps names and terms."""
     hotwords: Annotated[tuple[Hotword, ...], Meta(max_length=200)] = ()
+    tracks: Annotated[tuple[Track, ...], Meta(max_length=8)] = ()
+    """One for each channel of `audio`, in order: channels are people. Empty: one stream, whoever speaks."""
+    voices: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...], Meta(max_length=64)] = ()
+    """Names of enrolled voices that may be recognized here."""
     options: Options = Options()
 
 
@@ -123,22 +136,53 @@ class Segment(Struct, frozen=True, tag="segment"):
     """The whole present state of one segment: keep the newest `rev` of every `id`.
 
     `words` never change and only grow; `text` is how they read. `partial` may change freely: what a
-    reader sees is `text + partial` (`partial` brings its own leading space). Nothing comes after `final`.
+    reader sees is `text + partial` (`partial` brings its own leading space). After `final` no word comes,
+    only, while its speaker is not frozen, a new speaker, or a split: if two people turn out to have spoken,
+    the segment's last words move to a segment with a new `id`, with the index and the times they had.
     """
 
     seq: int
     id: int
     rev: int
     first_word: int
-    """Index of the first word in the session's append-only transcript."""
+    """Index of the first word in the append-only transcript of the session, or of its track."""
     start_ms: int
     end_ms: int
-    speaker: str | None
+    speaker: int | None
+    """Number of the speaker in this session, from 1; None while it is not known."""
     text: str
     words: tuple[Word, ...]
     partial: str
     final: bool
     language: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+    """The speaker's name, where it has one."""
+    track: int | UnsetType = UNSET
+    """Index of the track in `start.tracks`, where there are any."""
+
+
+class Speaker(Struct, frozen=True, tag="speaker"):
+    """Who spoke a segment, revised without any change of its words: `rev` counts on from the segment's."""
+
+    seq: int
+    segment: int
+    rev: int
+    speaker: int | None
+    frozen: bool
+    """Whether this is the last word on it."""
+    name: str | UnsetType = UNSET
+    score: float | UnsetType = UNSET
+    """Similarity of the voice to the speaker's, -1 to 1."""
+
+
+class Named(Struct, frozen=True, tag="named"):
+    """From now on, and for everything said before, this speaker has this name."""
+
+    seq: int
+    speaker: int
+    name: str
+    score: float | UnsetType = UNSET
+    """Similarity to the enrolled voice, where a known voice was recognized."""
 
 
 class Ack(Struct, frozen=True, tag="ack"):
@@ -208,4 +252,4 @@ class Error(Struct, frozen=True, tag="error"):
     retry_after_ms: int | UnsetType = UNSET
 
 
-ServerMessage = Ready | Segment | Ack | Flushed | Gap | Ended | Error
+ServerMessage = Ready | Segment | Speaker | Named | Ack | Flushed | Gap | Ended | Error

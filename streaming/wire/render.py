@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from .messages import Segment, Word
 
@@ -37,6 +38,7 @@ class Cue:
     end_ms: int
     lines: tuple[str, ...]
     speaker: str | None
+    """How the speaker is called."""
 
 
 def render(segments: Sequence[Segment], format: str, **extra: Any) -> str:
@@ -56,6 +58,13 @@ def render(segments: Sequence[Segment], format: str, **extra: Any) -> str:
 def joined(words: Iterable[Word]) -> str:
     """How the words read, without outer space."""
     return "".join(f" {w.text}" if spaced(w) else w.text for w in words).strip()
+
+
+def speaker_name(segment: Segment) -> str | None:
+    """How the speaker of a segment is called; None while nobody knows who it is."""
+    if segment.name is not UNSET:
+        return segment.name
+    return None if segment.speaker is None else f"Speaker {segment.speaker}"
 
 
 def spaced(word: Word) -> bool:
@@ -94,7 +103,7 @@ def document(segments: Sequence[Segment], **extra: Any) -> str:
 
 def cues(segments: Sequence[Segment]) -> list[Cue]:
     """Cues of at most two lines and six seconds, broken at pauses and sentence ends."""
-    found = [_cue(words, segment.speaker) for segment in segments for words in _groups(segment.words)]
+    found = [_cue(words, speaker_name(segment)) for segment in segments for words in _groups(segment.words)]
     starts = [cue.start_ms for cue in found[1:]]
     limits = [*starts, found[-1].end_ms + SHORTEST_CUE_MS] if found else []
     return [

@@ -43,7 +43,7 @@ def segment(
     first_word: int = 0,
     partial: str = "",
     final: bool = False,
-    speaker: str | None = None,
+    speaker: int | None = None,
 ) -> Segment:
     text = "".join(w.text if w.space is False else f" {w.text}" for w in said).strip()
     start, end = (said[0].start_ms, said[-1].end_ms) if said else (0, 0)

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from streaming.wire.messages import Word
 from streaming.wire.render import CUE_LINES, FORMATS, LINE_COLUMNS, columns, cues, render, srt, vtt
@@ -26,7 +27,7 @@ def test_text_breaks_paragraphs_at_long_silence_and_at_a_new_speaker() -> None:
     near = [
         segment(1, 1, 1, words("One two", 0), final=True),
         segment(2, 2, 1, words("three", 1200), first_word=2, final=True),
-        segment(3, 3, 1, words("Four", 1800), first_word=3, final=True, speaker="B"),
+        segment(3, 3, 1, words("Four", 1800), first_word=3, final=True, speaker=2),
     ]
     assert render(near, "text") == "One two three\nFour\n"
 
@@ -46,7 +47,7 @@ def test_srt_as_players_expect_it() -> None:
 
 
 def test_vtt_escapes_and_names_the_speaker() -> None:
-    said = [segment(1, 1, 1, words("a <b> --> &c"), speaker="X & Y", final=True)]
+    said = [replace(segment(1, 1, 1, words("a <b> --> &c"), speaker=1, final=True), name="X & Y")]
     assert vtt(cues(said)) == (
         "WEBVTT\n\n00:00:00.000 --> 00:00:01.900\n<v X &amp; Y>a &lt;b&gt; --&gt; &amp;c\n"
     )
