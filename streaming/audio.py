@@ -1,4 +1,5 @@
-"""Audio bytes of one client to mono float32 at 16 kHz, in whole frames.
+"""Audio bytes of one client to float32 at 16 kHz, in whole frames: mixed down to one track, or each channel
+a track of its own on the same clock.
 
 State is kept across packets (bytes of a cut sample, the resampler's filter, samples of a cut frame), so
 the same bytes give the same samples however they are packed. For n samples at rate r exactly
@@ -43,44 +44,62 @@ _TABLES = {Encoding.MULAW: _mulaw_table(), Encoding.ALAW: _alaw_table()}
 
 
 class AudioDecoder:
-    """One client's audio. Raises `ProtocolError` on samples that are not audio; it is dead after that."""
+    """One client's audio. Raises `ProtocolError` on samples that are not audio; it is dead after that.
 
-    def __init__(self, format: AudioFormat) -> None:
+    `tracks` is 1, and the channels are mixed down, or the number of channels: channel i is track i. All
+    tracks of an answer hold equally many samples.
+    """
+
+    def __init__(self, format: AudioFormat, tracks: int = 1) -> None:
+        if tracks not in {1, format.channels}:
+            raise ValueError(f"{tracks} tracks cannot be made of {format.channels} channels")
         self._encoding = format.encoding
         self._channels = format.channels
         self._stride = _WIDTHS[format.encoding] * format.channels
         self._rest = b""
+        self._nothing: Audio = np.zeros((0, tracks), np.float32)
+        # With several channels it keeps a filter for each: the same samples as one resampler a track.
         self._resampler = (
             None
             if format.sample_rate == SAMPLE_RATE
-            else soxr.ResampleStream(format.sample_rate, SAMPLE_RATE, 1, dtype="float32", quality="HQ")
+            else soxr.ResampleStream(format.sample_rate, SAMPLE_RATE, tracks, dtype="float32", quality="HQ")
         )
-        self._framer = Framer()
+        self._framers = tuple(Framer() for _ in range(tracks))
 
-    def feed(self, data: bytes) -> Audio:
-        """All whole frames now complete: n * FRAME samples, read-only."""
+    def feed(self, data: bytes) -> tuple[Audio, ...]:
+        """All whole frames now complete: of each track n * FRAME samples, read-only."""
         if self._rest:
             data = self._rest + data
         odd = len(data) % self._stride
         self._rest = data[len(data) - odd :] if odd else b""
-        audio = self._mono(np.frombuffer(data, np.uint8, len(data) - odd))
-        if self._resampler is not None:
-            audio = self._resampler.resample_chunk(audio)
-        return self._framer.feed(audio)
+        samples = self._samples(np.frombuffer(data, np.uint8, len(data) - odd))
+        return self._framed(self._resampled(samples, last=False))
 
-    def finish(self) -> tuple[Audio, Audio]:
-        """The last whole frames and the tail of fewer than FRAME samples.
+    def finish(self) -> tuple[tuple[Audio, ...], tuple[Audio, ...]]:
+        """Of each track the last whole frames and the tail of fewer than FRAME samples.
 
         Bytes of an incomplete last sample are dropped: they are no sample.
         """
-        frames = self._framer.feed(
-            np.zeros(0, np.float32)
-            if self._resampler is None
-            else self._resampler.resample_chunk(np.zeros(0, np.float32), last=True)
-        )
-        return frames, self._framer.finish()
+        frames = self._framed(self._resampled(self._nothing, last=True))
+        return frames, tuple(framer.finish() for framer in self._framers)
 
-    def _mono(self, raw: npt.NDArray[np.uint8]) -> Audio:
+    def _framed(self, samples: Audio) -> tuple[Audio, ...]:
+        return tuple(
+            framer.feed(np.ascontiguousarray(track))
+            for framer, track in zip(self._framers, samples.T, strict=True)
+        )
+
+    def _resampled(self, samples: Audio, *, last: bool) -> Audio:
+        """(n, tracks) to (m, tracks)."""
+        if self._resampler is None:
+            return samples
+        # One track has to come, and comes back, without its second dimension.
+        chunk = samples[:, 0] if samples.shape[1] == 1 else samples
+        out: Audio = self._resampler.resample_chunk(chunk, last=last)
+        return out.reshape(-1, samples.shape[1])
+
+    def _samples(self, raw: npt.NDArray[np.uint8]) -> Audio:
+        """Bytes of whole samples as (n, tracks)."""
         audio: Audio
         match self._encoding:
             case Encoding.PCM_S16LE:
@@ -89,9 +108,10 @@ class AudioDecoder:
                 audio = _sound(raw.view("<f4"))
             case Encoding.MULAW | Encoding.ALAW:
                 audio = _TABLES[self._encoding][raw]
-        if self._channels == 1:
+        audio = audio.reshape(-1, self._channels)
+        if len(self._framers) == self._channels:
             return audio
-        mixed: Audio = audio.reshape(-1, self._channels).mean(axis=1, dtype=np.float32)
+        mixed: Audio = audio.mean(axis=1, keepdims=True, dtype=np.float32)
         return mixed
 
 

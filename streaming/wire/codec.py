@@ -13,7 +13,17 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from .errors import CloseCode, ProtocolError, shown
-from .messages import VERSION, Audio, AudioFormat, ClientMessage, Encoding, Options, ServerMessage, Start
+from .messages import (
+    VERSION,
+    Audio,
+    AudioFormat,
+    ClientMessage,
+    Encoding,
+    Options,
+    ServerMessage,
+    Start,
+    Track,
+)
 
 JSON_PROTOCOL = "seamscribe.v1.json"
 MSGPACK_PROTOCOL = "seamscribe.v1.msgpack"
@@ -27,6 +37,9 @@ _REMEDIES = {
     "language": "use an ISO 639 code such as en, or leave it out to have it detected",
     "context": "use a text of at most 4000 characters",
     "hotwords": "use at most 200 texts of 1 to 64 characters",
+    "tracks": "use one {} or {name: 1 to 64 characters} for each channel of audio, in order, 8 at most, or"
+    " leave it out to mix the channels down",
+    "voices": "use at most 64 names of 1 to 64 characters",
     "options.max_delay_s": "use 0.7 to 30 seconds",
     "options.pause_s": "use 0.2 to 3 seconds",
     "id": "use a text of 1 to 128 characters",
@@ -43,10 +56,12 @@ _FIELDS = {
     "": Start.__struct_fields__,
     "audio": AudioFormat.__struct_fields__,
     "options": Options.__struct_fields__,
+    "tracks[]": Track.__struct_fields__,
 }
 _JSON = "JSON object in a text frame"
 _MSGPACK = "MessagePack map in a binary frame"
 _PATH = re.compile(r" - at `\$\.?([^`]*)`$")
+_INDEX = re.compile(r"\[[^]]*\]")
 _UNKNOWN = re.compile(r"unknown field `([^`]*)`")
 _MISSING = re.compile(r"missing required field `([^`]*)`")
 
@@ -178,9 +193,31 @@ def _read_client(
         if refusal.code != "malformed":
             _check_version(peek, data, expected)
         raise
-    if isinstance(message, Start) and message.version != VERSION:
-        raise _other_version(message.version)
+    if isinstance(message, Start):
+        if message.version != VERSION:
+            raise _other_version(message.version)
+        _check_tracks(message)
     return message
+
+
+def _check_tracks(start: Start) -> None:
+    """Tracks are the channels, each with a name or without; two people may have the same name."""
+    tracks, channels = len(start.tracks), start.audio.channels
+    if not tracks:
+        return
+    if tracks != channels:
+        raise ProtocolError(
+            "bad_field",
+            f"tracks: {tracks} of them, but audio.channels is {channels}: {_REMEDIES['tracks']}",
+            field="tracks",
+        )
+    if start.voices:
+        raise ProtocolError(
+            "bad_field",
+            "voices: nobody is recognized by voice where tracks tell who speaks: leave it out and name the"
+            " tracks",
+            field="voices",
+        )
 
 
 def _check_version(peek: Callable[[_Data], _Peek], data: _Data, expected: str) -> None:
@@ -225,7 +262,7 @@ def _refusal(error: msgspec.DecodeError, expected: str) -> ProtocolError:
     what = text[: found.start()] if found else text
     if unknown := _UNKNOWN.search(what):
         field = shown(f"{path}.{unknown.group(1)}".lstrip("."))
-        known = ", ".join(_FIELDS.get(path, ()))
+        known = ", ".join(_FIELDS.get(_INDEX.sub("[]", path), ()))
         remedy = f"leave it out; known here: {known}" if known else "leave it out"
         return ProtocolError("unknown_field", f"{field}: unknown field: {remedy}", field=field)
     if missing := _MISSING.search(what):

@@ -15,13 +15,19 @@ from streaming.wire.messages import AudioFormat, Encoding
 
 
 def decoded(format: AudioFormat, *packets: bytes) -> Audio:
-    decoder = AudioDecoder(format)
+    (audio,) = separated(format, 1, *packets)
+    return audio
+
+
+def separated(format: AudioFormat, tracks: int, *packets: bytes) -> list[Audio]:
+    decoder = AudioDecoder(format, tracks)
     pieces = [decoder.feed(packet) for packet in packets]
-    assert all(piece.size % FRAME == 0 for piece in pieces)
-    frames, tail = decoder.finish()
-    assert frames.size % FRAME == 0
-    assert tail.size < FRAME
-    return np.concatenate([*pieces, frames, tail])
+    frames, tails = decoder.finish()
+    pieces.append(frames)
+    assert all(len({track.size for track in piece}) == 1 for piece in [*pieces, tails])
+    assert all(piece[0].size % FRAME == 0 for piece in pieces)
+    assert tails[0].size < FRAME
+    return [np.concatenate(track) for track in zip(*pieces, tails, strict=True)]
 
 
 def cut(data: bytes, sizes: list[int]) -> list[bytes]:
@@ -53,6 +59,30 @@ def test_any_packing_gives_the_same_frames(
     assert np.array_equal(decoded(format, *cut(data, sizes)), whole)
     stride = {"pcm_s16le": 2, "pcm_f32le": 4}.get(encoding, 1) * channels
     assert abs(whole.size - len(data) // stride * 16_000 / rate) <= 0.5
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    encoding=st.sampled_from(Encoding),
+    rate=st.sampled_from([8000, 16000, 44100, 48000]),
+    tracks=st.integers(2, 8),
+    seed=st.integers(0, 1000),
+    sizes=st.lists(st.integers(0, 4000), max_size=10),
+)
+def test_each_channel_is_decoded_as_if_it_came_alone(
+    encoding: Encoding, rate: int, tracks: int, seed: int, sizes: list[int]
+) -> None:
+    random = np.random.default_rng(seed)
+    kind = {"pcm_s16le": "<i2", "pcm_f32le": "<f4"}.get(encoding, "u1")
+    samples = (random.uniform(-1, 1, (5000, tracks)) * (1 if kind == "<f4" else 100)).astype(kind)
+    got = separated(AudioFormat(encoding, rate, tracks), tracks, *cut(samples.tobytes(), sizes))
+    for channel, audio in enumerate(got):
+        assert np.array_equal(audio, decoded(AudioFormat(encoding, rate), samples[:, channel].tobytes()))
+
+
+def test_tracks_are_all_of_the_channels() -> None:
+    with pytest.raises(ValueError, match="3 tracks cannot be made of 2 channels"):
+        AudioDecoder(AudioFormat(channels=2), 3)
 
 
 def test_byte_by_byte() -> None:

@@ -72,7 +72,9 @@ def test_what_is_encoded_is_decoded(codec: Codec) -> None:
     for message in (SEGMENT, ready, m.Ended(9, RECEIPT), *(row[0] for row in SERVER)):
         assert codec.decode_server(codec.encode(message)) == message
     start = m.Start(audio=m.AudioFormat(m.Encoding.MULAW, 8000), language="de", hotwords=("Seam",))
-    for sent in (start, m.Start(), m.Audio(b"\0\1"), m.Flush("x"), m.End()):
+    people = m.Start(audio=m.AudioFormat(channels=2), tracks=(m.Track("Ann"), m.Track("Ann")))
+    nameless = m.Start(tracks=(m.Track(),), options=m.Options(speakers=True))
+    for sent in (start, people, nameless, m.Start(), m.Audio(b"\0\1"), m.Flush("x"), m.End()):
         assert codec.decode(codec.encode_client(sent)) == sent
 
 
@@ -115,6 +117,18 @@ BAD: list[tuple[dict[str, Any], str, str, str]] = [
     ({"type": "start", "audio": {"channels": 9}}, "unsupported_channels", "audio.channels", "1 to 8"),
     ({"type": "start", "audio": {"rate": 1}}, "unknown_field", "audio.rate", "sample_rate"),
     ({"type": "start", "langauge": "en"}, "unknown_field", "langauge", "language"),
+    (
+        {"type": "start", "audio": {"channels": 3}, "tracks": [{"name": "Ann"}, {}]},
+        "bad_field",
+        "tracks",
+        "audio.channels is 3",
+    ),
+    ({"type": "start", "tracks": [{}, {}]}, "bad_field", "tracks", "one {} or {name"),
+    ({"type": "start", "tracks": [{}] * 9}, "bad_field", "tracks", "8 at most"),
+    ({"type": "start", "tracks": [{"name": ""}]}, "bad_field", "tracks[0].name", "1 to 64"),
+    ({"type": "start", "tracks": [{"names": "A"}]}, "unknown_field", "tracks[0].names", "name"),
+    ({"type": "start", "tracks": [{}], "voices": ["Ann"]}, "bad_field", "voices", "name the tracks"),
+    ({"type": "start", "voices": [""]}, "bad_field", "voices[0]", "64 names"),
     ({"type": "start", "options": {"delay": 1}}, "unknown_field", "options.delay", "max_delay_s"),
     ({"type": "start", "options": {"max_delay_s": 0}}, "bad_field", "options.max_delay_s", "0.7"),
     ({"type": "start", "options": {"pause_s": 99}}, "bad_field", "options.pause_s", "0.2"),
