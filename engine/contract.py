@@ -143,6 +143,12 @@ class EngineError(Exception):
         self.retryable = retryable
 
 
+UNREACHABLE = "unreachable"
+OVERLOADED = "overloaded"
+NOT_TAKEN = frozenset({UNREACHABLE, OVERLOADED})
+"""Causes of failure where no engine began the task: they say nothing about it, only when to come again."""
+
+
 class Recognizer(Protocol):
     """Turns tasks into hypotheses. Cancelling the awaiting task abandons the work."""
 

@@ -16,13 +16,15 @@ from typing import Any
 
 import msgspec
 
-from engine.contract import EngineError
+from engine.contract import OVERLOADED, UNREACHABLE, EngineError
 
 from .http1 import Endpoint, HttpError
 from .payload import as_url, wav_url
 from .transport import Part, Request, part_of
 
 _DONE = b"[DONE]"
+_EVENT = 8 << 20
+"""Most bytes without the end of an event; the longest output with log-probabilities is a few megabytes."""
 _MESSAGE = 400
 """Characters of a server's error text that are passed on."""
 
@@ -71,6 +73,7 @@ class HttpTransport:
     async def generate(self, request: Request) -> AsyncGenerator[Part, None]:
         body = msgspec.json.encode(self._body(request))
         tried: list[_Server] = []
+        taken = False
         while True:
             server = self._pick(tried)
             tried.append(server)
@@ -83,8 +86,10 @@ class HttpTransport:
                 return
             except HttpError as error:
                 self._rest(server)
+                taken = taken or error.sent
                 if begun or len(tried) > len(self._servers):
-                    raise EngineError("connection", str(error), retryable=True) from error
+                    cause = "connection" if taken else UNREACHABLE
+                    raise EngineError(cause, str(error), retryable=True) from error
 
     async def abort(self, rid: str) -> None:
         server = self._owner.get(rid)
@@ -147,6 +152,8 @@ class HttpTransport:
                 for event in events:
                     if event.startswith(b"data: ") and event[6:] != _DONE:
                         yield _decoded(event[6:])
+                if len(pending) > _EVENT:
+                    raise EngineError("garbage", "the engine's answer does not end", retryable=True)
             if status != 200:
                 raise _refusal(status, pending)
             if pending.strip():
@@ -214,7 +221,7 @@ def omni_body(request: Request) -> dict[str, Any]:
 def _decoded(data: bytes) -> dict[str, Any]:
     try:
         message = msgspec.json.decode(data, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise EngineError("garbage", f"the engine's answer is not JSON: {error}", retryable=True) from error
     if "error" in message and "meta_info" not in message:
         raise _refusal(_code(message["error"]), data)
@@ -231,7 +238,7 @@ def _refusal(status: int, body: bytes) -> EngineError:
     """An error answer as ours: 4xx are our fault and final, except "too many" and "too early"."""
     text = body.decode("utf-8", "replace")[:_MESSAGE]
     if status in (429, 503):
-        return EngineError("overloaded", f"the engine refused the request ({status}): {text}", retryable=True)
+        return EngineError(OVERLOADED, f"the engine refused the request ({status}): {text}", retryable=True)
     if 400 <= status < 500:
         return EngineError("request", f"the engine refused the request ({status}): {text}", retryable=False)
     return EngineError("engine", f"the engine failed ({status}): {text}", retryable=True)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from engine.contract import EngineError
+from engine.contract import UNREACHABLE, EngineError
 
 from .payload import as_bytes
 from .transport import Part, Request, part_of
@@ -107,8 +107,10 @@ class InprocTransport:
             # Only now is this known to be the loop that serves.
             self._watched = True
             asyncio.get_running_loop().add_signal_handler(signal.SIGQUIT, self.lost)
+        if self._running is None and self._starter is not None and self._starter.done():
+            raise EngineError("engine", "the engine died and does not start again", retryable=False)
         if self._running is None:
-            raise EngineError("engine", "the engine is being started again", retryable=True)
+            raise EngineError(UNREACHABLE, "the engine is being started again", retryable=True)
         return self._running
 
     @staticmethod

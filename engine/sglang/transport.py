@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from engine.contract import EngineError
 
+_ENDS = (None, "stop", "length", "abort")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
@@ -69,6 +71,8 @@ def part_of(message: Mapping[str, Any]) -> Part:
         meta = message["meta_info"]
         reason = meta.get("finish_reason")
         kind, detail = (None, "") if reason is None else (str(reason["type"]), str(reason.get("message", "")))
+        if kind not in _ENDS:
+            raise ValueError(f"finish reason {kind!r}")
         chances = tuple(float(entry[0]) for entry in meta.get("output_token_logprobs") or ())
         return Part(
             ids=tuple(int(token) for token in message.get("output_ids") or ()),

@@ -197,7 +197,7 @@ async def test_no_server_at_all() -> None:
     assert not await transport.healthy()
     with pytest.raises(EngineError) as failed:
         await parts_of(transport, request())
-    assert (failed.value.cause, failed.value.retryable) == ("connection", True)
+    assert (failed.value.cause, failed.value.retryable) == ("unreachable", True)
     with pytest.raises(ValueError, match="http"):
         HttpTransport(["ftp://x"])
     with pytest.raises(ValueError, match="one server"):
