@@ -9,7 +9,14 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from engine.contract import SAMPLE_RATE, EngineError, Priority, RecognitionTask, SpeechDetector
+from engine.contract import (
+    NOT_TAKEN,
+    SAMPLE_RATE,
+    EngineError,
+    Priority,
+    RecognitionTask,
+    SpeechDetector,
+)
 from engine.dispatcher import Dispatcher
 
 from .core.events import Ended, Flushed
@@ -36,6 +43,12 @@ FLUSHES = 64
 
 RETRY_S = 0.25
 """Pause before the first retry; it doubles each time."""
+
+LONGEST_RETRY_S = 2.0
+
+OUTAGE_S = 120.0
+"""So long a final waits for an engine that takes no tasks at all, because it is being started again, say:
+the audio is kept, and a task that nobody began has not failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +115,8 @@ class Live:
         self._group: asyncio.TaskGroup | None = None
         self._running: dict[str, asyncio.Task[None]] = {}
         self._failures = 0
+        self._tries = 0
+        self._out_since: float | None = None
         self._flushes = 0
         self._feeding = False
         self._ending = False
@@ -233,7 +248,7 @@ class Live:
         except EngineError as error:
             await self._failed(task, error)
         else:
-            self._failures = 0
+            self._recovered()
             self._session.receive_hypothesis(task.id, hypothesis)
         self._running.pop(task.id, None)
         self._pump()
@@ -241,15 +256,29 @@ class Live:
     async def _failed(self, task: RecognitionTask, error: EngineError) -> None:
         """Tell the session, after a pause where it will try again at once."""
         final = task.priority is Priority.FINAL
-        self._failures += final
-        retryable = error.retryable and self._failures < RETRIES
+        retryable = error.retryable and (not final or self._worth_another(error))
         if final and retryable:
             self._services.metrics.retries.add(cause=error.cause)
         if retryable or not final:
-            await asyncio.sleep(RETRY_S * 2 ** max(0, self._failures - 1))
+            await asyncio.sleep(min(RETRY_S * 2 ** max(0, self._tries - 1), LONGEST_RETRY_S))
         else:
-            self._failures = 0
+            self._recovered()
         self._session.receive_failure(task.id, error.cause, retryable=retryable)
+
+    def _worth_another(self, error: EngineError) -> bool:
+        """Whether a final that failed is asked for again: a few times where an engine began it, and as long
+        as an outage may last where none did."""
+        self._tries += 1
+        if error.cause not in NOT_TAKEN:
+            self._failures += 1
+            return self._failures < RETRIES
+        now = self._loop.time()
+        self._out_since = now if self._out_since is None else self._out_since
+        return now - self._out_since < OUTAGE_S
+
+    def _recovered(self) -> None:
+        self._failures = self._tries = 0
+        self._out_since = None
 
     def _spawn_deadline(self) -> None:
         assert self._group is not None, "begin comes first"
