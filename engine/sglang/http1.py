@@ -109,8 +109,10 @@ class Endpoint:
                 continue
             try:
                 return connection, await self._send(connection, head, body)
-            except HttpError:
+            except HttpError as error:
                 connection.close()
+                if not isinstance(error.__cause__, EOFError | OSError):
+                    raise  # that was an answer
         connection = await self._connect()
         try:
             return connection, await self._send(connection, head, body)

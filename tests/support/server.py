@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from engine.contract import Recognizer
 from engine.dispatcher import Dispatcher, DispatchSettings
 from engine.fake import FakeDetector, FakeRecognizer, FakeScript
 from streaming.app import observer
@@ -35,10 +36,12 @@ class Running:
 
 
 @asynccontextmanager
-async def server(script: FakeScript | None = None, **limits: Any) -> AsyncIterator[Running]:
+async def server(
+    script: FakeScript | None = None, *, recognizer: Recognizer | None = None, **limits: Any
+) -> AsyncIterator[Running]:
     bounds = LimitSettings(**limits)
     metrics = Metrics()
-    dispatcher = Dispatcher(FakeRecognizer(script), DispatchSettings(), observer(metrics))
+    dispatcher = Dispatcher(recognizer or FakeRecognizer(script), DispatchSettings(), observer(metrics))
     services = Services(
         session=SessionSettings(),
         limits=bounds,

@@ -17,6 +17,8 @@ from engine.policies.serving import Ask, ModelFacts, Reply
 from engine.policies.text_words import estimated_words
 from engine.sglang.transport import Part, Request
 
+Answer = Callable[[dict[str, Any], asyncio.StreamWriter], Any]
+
 FACTS = ModelFacts(
     native_s=30.0,
     audio_tokens_per_s=50.0,
@@ -128,52 +130,71 @@ def message(part: Part) -> dict[str, Any]:
 class Site:
     """A running HTTP server: what it was asked, and how it answers `/generate`."""
 
+    answer: Answer
     url: str = ""
-    answer: Callable[[dict[str, Any], asyncio.StreamWriter], Any] | None = None
     asked: list[dict[str, Any]] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
     connections: int = 0
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a client left before its answer was whole."""
+    _server: asyncio.Server | None = None
+    _port: int = 0
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def start(self) -> None:
+        """Listen, after `kill` at the same address."""
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
+        self._port = self._server.sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}"
+
+    async def kill(self) -> None:
+        """End as a killed process does: nobody listens, every connection is cut."""
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self.connections += 1
+        try:
+            await self._serve(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self.gone.set()
+        except asyncio.CancelledError:
+            writer.transport.abort()
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            lines = head.lower().split(b"\r\n")
+            size = next(int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length"))
+            body = json.loads(await reader.readexactly(size) or b"{}")
+            path = head.split()[1].decode()
+            if path == "/abort_request":
+                self.aborted.append(body["rid"])
+            if path in ("/abort_request", "/health"):
+                respond(writer, b"")
+            else:
+                self.asked.append(body)
+                await self.answer(body, writer)
+            await writer.drain()
 
 
 @asynccontextmanager
-async def site(answer: Callable[[dict[str, Any], asyncio.StreamWriter], Any]) -> AsyncIterator[Site]:
-    found = Site(answer=answer)
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        found.connections += 1
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                path = head.split()[1].decode()
-                size = next(
-                    int(line.split(b":")[1])
-                    for line in head.split(b"\r\n")
-                    if line.lower().startswith(b"content-length")
-                )
-                body = json.loads(await reader.readexactly(size) or b"{}")
-                if path == "/abort_request":
-                    found.aborted.append(body["rid"])
-                    respond(writer, b"")
-                elif path == "/health":
-                    respond(writer, b"")
-                else:
-                    found.asked.append(body)
-                    await answer(body, writer)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            found.gone.set()
-        finally:
-            writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    host, port = server.sockets[0].getsockname()[:2]
-    found.url = f"http://{host}:{port}"
+async def site(answer: Answer) -> AsyncIterator[Site]:
+    found = Site(answer)
+    await found.start()
     try:
         yield found
     finally:
-        server.close()
+        await found.kill()
 
 
 def respond(writer: asyncio.StreamWriter, body: bytes, status: str = "200 OK") -> None:

@@ -1,0 +1,275 @@
+"""An engine that dies, stalls or answers garbage, seen from clients of our server on loopback: audio is
+kept, the backlog decoded or declared lost with its cause, nothing committed changes, nothing hangs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import pytest
+
+from clients.aio import Stream, connect
+from clients.captions import Captions
+from engine.contract import UNREACHABLE
+from engine.sglang.client import ClientSettings, SglangRecognizer
+from engine.sglang.http import HttpSettings, HttpTransport
+from streaming import live
+from streaming.wire.messages import Start
+from tests.engine.sglang.scripted import Site, site, until
+from tests.engine.sglang.slots import (
+    Fault,
+    SlotsPolicy,
+    SlotsServer,
+    broken_characters,
+    given_up,
+    half_a_stream,
+    no_end,
+    not_http,
+    raw,
+    said,
+    server_error,
+    signs_of_life,
+    unending_event,
+    unending_text,
+)
+from tests.support.server import Running, server
+from tests.support.sound import expected, s16, speech
+
+pytestmark = pytest.mark.e2e
+
+FIRST, SECOND, THIRD = "xxxx......", "xxxxxx......", "xx.xxx...."
+"""What each client says before, while and after the engine is ill."""
+QUICK = HttpSettings(connect_s=2.0, stall_s=0.3, abort_s=1.0, rest_s=0.05, most_rest_s=0.1)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "RETRY_S", 0.02)
+    monkeypatch.setattr(live, "LONGEST_RETRY_S", 0.05)
+
+
+@dataclass
+class Client:
+    """One stream: what it says, and what it was told."""
+
+    stream: Stream
+    captions: Captions = field(default_factory=Captions)
+
+    async def listen(self) -> None:
+        async for message in self.stream:
+            self.captions.receive(message)
+
+    async def say(self, slots: str, flush: str) -> None:
+        await self.stream.send(s16(speech(slots)))
+        await self.stream.flush(flush)
+
+    def has_flushed(self, flush: str) -> bool:
+        return any(message.id == flush for message in self.captions.flushed)
+
+    @property
+    def words(self) -> list[str]:
+        return [word.text for word in self.captions.transcript]
+
+
+@dataclass
+class Scene:
+    """A scripted engine, our server over it, two clients of that."""
+
+    engine: Site
+    slots: SlotsServer
+    running: Running
+    clients: list[Client]
+
+    async def say(self, slots: str, flush: str) -> None:
+        for client in self.clients:
+            await client.say(slots, flush)
+
+    async def flushed(self, flush: str) -> None:
+        await until(lambda: all(client.has_flushed(flush) for client in self.clients))
+
+    def retried(self) -> float:
+        """Finals asked for again, so far."""
+        retries = self.running.services.metrics.retries
+        causes = ("garbage", "connection", "engine", "aborted", "deadline", "stalled", UNREACHABLE)
+        return sum(retries.value(cause=cause) for cause in causes)
+
+
+@asynccontextmanager
+async def scene(deadline_s: float = 1.0) -> AsyncIterator[Scene]:
+    slots = SlotsServer()
+    async with site(slots) as engine:
+        transport = HttpTransport([engine.url], QUICK)
+        settings = ClientSettings(model="slots", concurrency=4, deadline_s=deadline_s)
+        recognizer = SglangRecognizer(transport, SlotsPolicy(), settings)
+        async with (
+            server(recognizer=recognizer) as running,
+            connect(f"http://{running.address}", Start()) as one,
+            connect(f"http://{running.address}", Start()) as two,
+        ):
+            found = Scene(engine, slots, running, [Client(one), Client(two)])
+            async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+                listening = [tasks.create_task(client.listen()) for client in found.clients]
+                yield found
+                for client in found.clients:
+                    await client.stream.end()
+                await asyncio.gather(*listening)
+
+
+def check(client: Client, *, gaps: set[str] | None = None) -> None:
+    """Nothing committed changed, the receipt covers everything, and what it lacks is what `gaps` says."""
+    captions = client.captions
+    assert captions.faults == []
+    assert captions.revised == 0
+    assert captions.receipt is not None
+    assert captions.receipt.samples == 8000 * len(FIRST + SECOND + THIRD)
+    assert {gap.cause for gap in captions.gaps} == (gaps or set())
+    assert "�" not in captions.committed
+
+
+async def ill(
+    fault: Fault, *, finals: int | None = None, deadline_s: float = 1.0
+) -> tuple[list[Client], float]:
+    """Two meetings in which the engine answers with `fault` in the second part: to everything, or to so many
+    finals. Also how many finals were asked for again."""
+    async with scene(deadline_s) as play:
+        await play.say(FIRST, "first")
+        await play.flushed("first")
+        before = [client.words for client in play.clients]
+        assert before == [expected(FIRST)] * 2
+        if finals is None:
+            play.slots.fail(fault)
+        else:
+            play.slots.fail(fault, finals, finals=True)
+        await play.say(SECOND, "second")
+        await play.flushed("second")
+        play.slots.heal()
+        assert [client.words[: len(before[0])] for client in play.clients] == before
+        await play.say(THIRD, "third")
+        await play.flushed("third")
+        retried = play.retried()
+        clients = play.clients
+    return clients, retried
+
+
+GARBAGE: dict[str, tuple[Fault, str]] = {
+    "not json": (raw(b"data: {not json"), "garbage"),
+    "not utf-8": (raw(b'data: {"text": "\xff\xfe"}'), "garbage"),
+    "nested": (raw(b'data: {"a":' + b"[" * 200_000), "garbage"),
+    "another object": (raw(b'data: {"hello": 1}'), "garbage"),
+    "ids of text": (said({"output_ids": ["a"]}), "garbage"),
+    "no fields": (said({}, {"finish_reason": 7}), "garbage"),
+    "unknown end": (said({}, {"finish_reason": {"type": "banana"}}), "garbage"),
+    "half a stream": (half_a_stream, "connection"),
+    "no end": (no_end, "garbage"),
+    "not http": (not_http, "connection"),
+    "server error": (server_error, "engine"),
+    "given up": (given_up, "aborted"),
+    "unending event": (unending_event, "garbage"),
+    "signs of life": (signs_of_life, "deadline"),
+}
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+async def test_garbage_now_and_then_costs_no_word(kind: str) -> None:
+    clients, retried = await ill(GARBAGE[kind][0], finals=live.RETRIES - 1)
+    for client in clients:
+        check(client)
+        assert client.words == expected(FIRST + SECOND + THIRD)
+    assert retried
+
+
+@pytest.mark.parametrize("kind", ["not json", "half a stream", "signs of life", "server error"])
+async def test_garbage_without_end_is_a_gap_with_its_cause_and_nothing_else(kind: str) -> None:
+    fault, cause = GARBAGE[kind]
+    clients, _ = await ill(fault, deadline_s=0.1)
+    for client in clients:
+        check(client, gaps={cause})
+        lost = set(expected(FIRST + SECOND)[len(expected(FIRST)) :])
+        assert client.words == [w for w in expected(FIRST + SECOND + THIRD) if w not in lost]
+        assert client.captions.receipt is not None
+        assert client.captions.receipt.gap_samples >= 8000 * SECOND.count("x")
+
+
+async def test_text_without_end_is_stopped_and_never_shown() -> None:
+    clients, _ = await ill(unending_text)
+    for client in clients:
+        check(client, gaps={"loop"})
+        assert all("th" not in word or word in expected("x" * 40) for word in client.words)
+
+
+async def test_broken_characters_never_come_through() -> None:
+    clients, _ = await ill(broken_characters)
+    for client in clients:
+        check(client)
+        assert client.words == expected(FIRST + SECOND + THIRD)
+
+
+async def test_a_killed_engine_costs_no_word_once_it_is_back() -> None:
+    """However often a session asked in vain meanwhile: no engine began its task, so none failed it."""
+    async with scene() as play:
+        await play.say(FIRST, "first")
+        await play.flushed("first")
+        play.slots.fail(signs_of_life)
+        await play.say(SECOND, "second")
+        await until(lambda: play.slots.failed >= 2)
+        await play.engine.kill()
+        before = [client.words for client in play.clients]
+        await until(lambda: play.retried() >= 12)
+        assert [client.words for client in play.clients] == before
+        assert all(client.captions.gaps == [] for client in play.clients)
+        play.slots.heal()
+        await play.engine.start()
+        await play.flushed("second")
+        await play.say(THIRD, "third")
+        await play.flushed("third")
+    for client in play.clients:
+        check(client)
+        assert client.words == expected(FIRST + SECOND + THIRD)
+
+
+async def test_an_engine_that_stays_dead_is_a_gap_and_the_next_one_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live, "OUTAGE_S", 0.3)
+    async with scene() as play:
+        await play.say(FIRST, "first")
+        await play.flushed("first")
+        await play.engine.kill()
+        await play.say(SECOND, "second")
+        await play.flushed("second")
+        await play.engine.start()
+        await play.say(THIRD, "third")
+        await play.flushed("third")
+    for client in play.clients:
+        check(client, gaps={"unreachable"})
+        assert client.words[: len(expected(FIRST))] == expected(FIRST)
+        assert client.words[-1] == expected(FIRST + SECOND + THIRD)[-1]
+
+
+async def test_a_stalled_engine_is_left_and_asked_again() -> None:
+    """It takes requests and is silent, for longer than any of them may stay unanswered."""
+    release = asyncio.Event()
+
+    async def stall(_: object, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.CancelledError):
+            await release.wait()
+        writer.close()
+
+    async with scene() as play:
+        await play.say(FIRST, "first")
+        await play.flushed("first")
+        play.slots.fail(stall)
+        await play.say(SECOND, "second")
+        await until(lambda: play.retried() >= 2)
+        assert all(client.captions.gaps == [] for client in play.clients)
+        assert len(play.engine.aborted) >= 2
+        play.slots.heal()
+        release.set()
+        await play.flushed("second")
+        await play.say(THIRD, "third")
+        await play.flushed("third")
+    for client in play.clients:
+        check(client)
+        assert client.words == expected(FIRST + SECOND + THIRD)
