@@ -78,6 +78,9 @@ class Deadlines:
     send_s: float = 120.0
     message_s: float = 120.0
     close_s: float = 5.0
+    ping_s: float = 20.0
+    """Pings keep the way open through proxies. They have no deadline: while the server pauses reading, a
+    ping waits behind the audio sent before it, and `message_s` and `send_s` find a dead server."""
 
 
 class Stream:
@@ -202,6 +205,8 @@ async def _open(url: str, protocol: str, deadlines: Deadlines) -> ClientConnecti
             close_timeout=deadlines.close_s,
             max_size=_MAX_MESSAGE,
             max_queue=_WAITING_MESSAGES,
+            ping_interval=deadlines.ping_s,
+            ping_timeout=None,
             proxy=None if loopback else True,  # a proxy of the environment cannot reach our loopback
         )
     except InvalidStatus as error:

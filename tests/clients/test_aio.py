@@ -50,6 +50,26 @@ async def test_typed_messages_both_ways(protocol: str) -> None:
         assert server.peers[0].heard == [Start(language="en"), Audio(b"\1\2\3\4"), Flush("f"), End()]
 
 
+async def test_a_server_that_pauses_reading_is_not_given_up() -> None:
+    """Its pongs wait behind the audio that it has not read."""
+
+    async def script(peer: Peer) -> None:
+        await peer.hear()
+        await peer.say(ready(1))
+        peer.socket.transport.pause_reading()
+        await asyncio.sleep(0.3)
+        peer.socket.transport.resume_reading()
+        await peer.hear_all()
+        await peer.say(Ended(2, receipt(0, 0)))
+
+    async with (
+        scripted(script) as server,
+        connect(server.url, deadlines=Deadlines(ping_s=0.02)) as stream,
+    ):
+        await stream.end()
+        assert [type(message) async for message in stream] == [Ended]
+
+
 async def test_nothing_comes_after_the_last_message() -> None:
     async def script(peer: Peer) -> None:
         await peer.hear()
