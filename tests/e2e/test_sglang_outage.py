@@ -22,6 +22,7 @@ from tests.engine.sglang.slots import (
     Fault,
     SlotsPolicy,
     SlotsServer,
+    SlotsTransport,
     broken_characters,
     given_up,
     half_a_stream,
@@ -36,6 +37,8 @@ from tests.engine.sglang.slots import (
 )
 from tests.support.server import Running, server
 from tests.support.sound import expected, s16, speech
+from tests.support.world import World, check_end, committed, serving
+from tests.support.world import live as speak
 
 pytestmark = pytest.mark.e2e
 
@@ -273,3 +276,32 @@ async def test_a_stalled_engine_is_left_and_asked_again() -> None:
     for client in play.clients:
         check(client)
         assert client.words == expected(FIRST + SECOND + THIRD)
+
+
+def test_thirty_seconds_of_silence_of_the_engine_cost_no_word() -> None:
+    """In virtual time, with the deadlines as they are shipped, while somebody goes on speaking."""
+    slots = "xxxxx...xx.." * 12
+    transport = SlotsTransport()
+    recognizer = SglangRecognizer(transport, SlotsPolicy(), ClientSettings(model="slots", concurrency=4))
+
+    async def body(world: World) -> None:
+        channel = world.client()
+        channel.say({"type": "start"})
+        speaking = asyncio.create_task(speak(channel, speech(slots)))
+        await asyncio.sleep(8)
+        transport.awake.clear()
+        before = committed(channel)
+        await asyncio.sleep(30)
+        assert committed(channel)[: len(before)] == before
+        assert len(transport.aborted) > 1
+        transport.awake.set()
+        await asyncio.sleep(10)
+        caught_up = committed(channel)
+        assert len(caught_up) >= len(expected(slots[: 2 * 44]))
+        await speaking
+        channel.say({"type": "end"})
+        await world.all_done()
+        assert committed(channel) == expected(slots)
+        assert check_end(channel, 8000 * len(slots))["gap_samples"] == 0
+
+    serving(body, recognizer=recognizer)

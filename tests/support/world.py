@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.contract import Audio
+from engine.contract import Audio, Recognizer
 from engine.dispatcher import Dispatcher, DispatchSettings
 from engine.fake import FakeDetector, FakeRecognizer, FakeScript
 from streaming.connection import Connection
@@ -44,11 +44,15 @@ class World:
 def serving(
     body: Callable[[World], Awaitable[None]],
     script: FakeScript | None = None,
+    *,
+    recognizer: Recognizer | None = None,
     **limits: Any,
 ) -> None:
+    """`recognizer` takes the scripted engine's place."""
+
     async def main() -> None:
         engine = FakeRecognizer(script or FakeScript(delay_s=0.05))
-        dispatcher = Dispatcher(engine, DispatchSettings())
+        dispatcher = Dispatcher(recognizer or engine, DispatchSettings())
         bounds = LimitSettings(**limits)
         services = Services(
             session=SessionSettings(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,10 +17,20 @@ from engine.guards import GuardLimits
 from engine.policies.serving import Ask, Reply
 from engine.policies.text_words import estimated_words, readable
 from engine.sglang.client import PRIORITIES
-from engine.sglang.payload import read_payload
-from engine.sglang.transport import Part
+from engine.sglang.payload import Samples, read_payload
+from engine.sglang.transport import Part, Request
 
-from .scripted import PlainPolicy, begin_chunks, chunk, event, growing, message, respond, stream_parts
+from .scripted import (
+    MemoryTransport,
+    PlainPolicy,
+    begin_chunks,
+    chunk,
+    event,
+    growing,
+    message,
+    respond,
+    stream_parts,
+)
 
 Fault = Callable[[list[Part], asyncio.StreamWriter], Awaitable[None]]
 """Answers a request in another way than with the parts of the right answer."""
@@ -54,9 +64,7 @@ class SlotsServer:
     async def __call__(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         samples = read_payload(body["audio_data"])
         assert samples is not None
-        start, said = json.loads(body["text"])
-        heard = words_of(samples.astype(np.float32) / 32768.0, start)
-        parts = growing(" ".join(w.text for w in heard if w.start >= said) or " ")
+        parts = heard(samples, body["text"])
         chosen = body["priority"] == PRIORITIES[Priority.FINAL] or not self.finals
         if self.fault is not None and chosen and self.failed < self.faults:
             self.failed += 1
@@ -70,6 +78,34 @@ class SlotsServer:
 
     def heal(self) -> None:
         self.fault = None
+
+
+def heard(samples: Samples, asked: str) -> list[Part]:
+    """The right answer to a request."""
+    start, said = json.loads(asked)
+    words = words_of(samples.astype(np.float32) / 32768.0, start)
+    return growing(" ".join(w.text for w in words if w.start >= said) or " ")
+
+
+class SlotsTransport(MemoryTransport):
+    """The same engine in memory, where time may be virtual; silent while `awake` is cleared."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.awake = asyncio.Event()
+        self.awake.set()
+
+    async def generate(self, request: Request) -> AsyncGenerator[Part, None]:
+        self.requests.append(request)
+        done = False
+        try:
+            await asyncio.sleep(0.05)
+            await self.awake.wait()
+            yield heard(np.frombuffer(request.pcm, "<i2"), request.text or "")[-1]
+            done = True
+        finally:
+            if not done:
+                self.aborted.append(request.rid)
 
 
 def raw(data: bytes) -> Fault:
