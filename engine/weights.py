@@ -272,7 +272,14 @@ def main(argv: Sequence[str]) -> int:
 
     Exit status 1 if something is missing.
     """
-    parser = argparse.ArgumentParser(prog="seamscribe weights", description="Find and verify model weights.")
+    if argv and argv[0] == "speakers":
+        from .speakers.weights import main as speakers  # it needs this module
+
+        return speakers(argv[1:])
+    parser = argparse.ArgumentParser(
+        prog="seamscribe weights",
+        description="Find and verify model weights; the name `speakers` brings the speaker networks.",
+    )
     parser.add_argument("name", nargs="?", help="a packaged model, a folder, or a hub name; all if left out")
     parser.add_argument("--to", type=Path, metavar="DIR", help="copy the verified files into DIR")
     parser.add_argument(
