@@ -45,7 +45,7 @@ class LocalDecoder:
         """Raises `EngineError`: "missing" without the runtime, "weights" where it refuses the folder."""
         self._settings = settings
         self._runtime = _runtime()
-        self._model = _load(self._runtime, folder, threads)
+        self._model = _load(self._runtime, folder, threads, settings.compute)
         try:
             tokens = FileTokens.open(folder / "tokenizer.json")
             self._policy = WhisperPolicy(tokens, multilingual=bool(self._model.is_multilingual))
@@ -182,10 +182,10 @@ def _max_length(plan: Plan) -> int:
     return max(2 * wanted, wanted + len(plan.head) - 1)
 
 
-def _load(runtime: Any, folder: Path, threads: int) -> Any:
+def _load(runtime: Any, folder: Path, threads: int, compute: str) -> Any:
     try:
         return runtime.models.Whisper(
-            str(folder), device="cpu", compute_type="int8", inter_threads=threads, intra_threads=1
+            str(folder), device="cpu", compute_type=compute, inter_threads=threads, intra_threads=1
         )
     except (RuntimeError, ValueError) as error:
         raise EngineError("weights", f"{folder.name}: {error}", retryable=False) from error

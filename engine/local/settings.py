@@ -42,6 +42,8 @@ class DecodeSettings:
     with base)."""
     align: bool = True
     """Word times by alignment (about a tenth of a decode); without it they are estimated."""
+    compute: str = "int8"
+    """The runtime's arithmetic: "int8" rounds the weights, "float32" takes them as they are."""
     silence_peak: float = 1e-4
     """Audio that never exceeds this (-80 dBFS) is not decoded: it holds no words."""
     deadline_s: float = 30.0

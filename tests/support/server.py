@@ -50,6 +50,13 @@ async def server(
         detector=FakeDetector(),
         metrics=metrics,
     )
+    async with listening(services) as running:
+        yield running
+
+
+@asynccontextmanager
+async def listening(services: Services) -> AsyncIterator[Running]:
+    """These services on loopback; drained and closed at the end."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         uvicorn = server_for(services)
         serving = asyncio.create_task(uvicorn.serve(sockets=[listener]))
@@ -60,4 +67,4 @@ async def server(
             await services.sessions.drain(5.0)
             uvicorn.should_exit = True
             await serving
-            await dispatcher.close()
+            await services.dispatcher.close()
