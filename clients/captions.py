@@ -6,6 +6,9 @@ that a client, a test or a bench can say that committed words did not change ins
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from streaming.wire.messages import (
@@ -22,9 +25,23 @@ from streaming.wire.messages import (
     Speaker,
     Word,
 )
-from streaming.wire.render import columns, joined
+from streaming.wire.render import by_time, columns, joined, speaker_name
+
+from .transcripts import Transcript
 
 _MAX_FAULTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one person says without another between, or one whom nobody knows."""
+
+    speaker: int | None
+    name: str | None
+    """How the speaker is called."""
+    text: str
+    partial: str
+    """What may still change: stands right behind the text."""
 
 
 class Captions:
@@ -33,15 +50,15 @@ class Captions:
     def __init__(self) -> None:
         self.ready: Ready | None = None
         self.segments: dict[int, Segment] = {}
-        """Newest revision of every segment by id, in the order in which they opened."""
+        """Newest revision of every segment by id, in the order in which they came; `ordered` is by time."""
         self.names: dict[int, str] = {}
         """Names of speakers by number, where they have one."""
+        self.frozen: set[int] = set()
+        """Segments whose speaker is not revised any more."""
         self.transcript: list[Word] = []
-        """All committed words; only ever appended to."""
-        self.revised = 0
-        """Committed words that a later message changed or took back: a kept promise is 0."""
-        self.faults: list[str] = []
-        """Breaches of the protocol's promises, oldest first, at most a hundred."""
+        """All committed words in the order in which they came; only ever appended to."""
+        self.tracks: dict[int | UnsetType, Transcript] = {}
+        """The same by track; without tracks there is one, UNSET."""
         self.gaps: list[Gap] = []
         self.flushed: list[Flushed] = []
         self.acknowledged = 0
@@ -49,6 +66,7 @@ class Captions:
         self.receipt: Receipt | None = None
         self.error: Error | None = None
         self._seq: int | None = None
+        self._faults: list[str] = []
 
     @property
     def ended(self) -> bool:
@@ -56,22 +74,30 @@ class Captions:
         return self.receipt is not None or self.error is not None
 
     @property
+    def faults(self) -> list[str]:
+        """Breaches of the protocol's promises, oldest first, at most a hundred."""
+        lost = [track.loss for track in self.tracks.values() if track.moving]
+        return [*self._faults, *lost][:_MAX_FAULTS]
+
+    @property
+    def revised(self) -> int:
+        """Committed words that a later message changed or took back: a kept promise is 0."""
+        return sum(track.revised + track.moving for track in self.tracks.values())
+
+    @property
     def committed(self) -> str:
         """All committed text."""
-        return joined(self.transcript)
+        if set(self.tracks) <= {UNSET}:
+            return joined(self.transcript)
+        return joined(word for segment in self.ordered() for word in segment.words)
 
     @property
     def partial(self) -> str:
         """What may still change: stands right behind the committed text."""
         text = ""
-        for segment in self.segments.values():
-            if segment.partial and not segment.final:
-                before = text or (self.transcript[-1].text if self.transcript else "")
-                # A segment without words yet cannot say whether its script has spaces.
-                touches = (
-                    segment.words or not before or columns(before[-1]) == columns(segment.partial[0]) == 2
-                )
-                text += segment.partial if touches else f" {segment.partial.lstrip()}"
+        for segment in self.ordered():
+            before = text or (self.transcript[-1].text if self.transcript else "")
+            text += _partial(segment, before)
         return text
 
     @property
@@ -80,26 +106,51 @@ class Captions:
         named = (s.language for s in reversed(self.segments.values()) if isinstance(s.language, str))
         return next(named, self.ready.language if self.ready else None)
 
-    def tail(self, words: int) -> str:
-        """The last `words` committed words as they read."""
-        return joined(self.transcript[-words:])
+    def ordered(self) -> list[Segment]:
+        """The newest revision of every segment with the speaker's name, in order of time."""
+        return by_time(map(self._named, self.segments.values()))
+
+    def place(self, segment: Segment, index: int) -> int | None:
+        """Where in `transcript` the word stands that is number `index` of the segment; None where it never
+        came."""
+        track, index = self.tracks.get(segment.track), segment.first_word + index
+        return track.arrivals[index] if track is not None and 0 <= index < len(track.arrivals) else None
+
+    def turns(self, words: int) -> list[Turn]:
+        """The newest turns, oldest first: so many committed words at least, where there are so many."""
+        newest: list[Segment] = []
+        for segment in reversed(self.ordered()):
+            if words <= 0:
+                break
+            newest.append(segment)
+            words -= len(segment.words)
+        turns: list[Turn] = []
+        for segment in reversed(newest):
+            said = segment.text.strip()
+            if not said and not (segment.partial and not segment.final):
+                continue
+            turn = Turn(segment.speaker, speaker_name(segment), "", "")
+            if turns and (turns[-1].speaker, turns[-1].name) == (turn.speaker, turn.name):
+                turn = turns.pop()
+            if said:
+                text = joined([Word(turn.text, 0, 0), *segment.words])
+                turn = Turn(turn.speaker, turn.name, text, turn.partial)
+            partial = turn.partial + _partial(segment, turn.text + turn.partial)
+            turns.append(Turn(turn.speaker, turn.name, turn.text, partial))
+        return turns
 
     def receive(self, message: ServerMessage) -> None:
         """Take the next message."""
         self._check_order(message)
+        self._settle(message)
         match message:
             case Ready():
                 self._check(self.ready is None, "a second ready")
                 self.ready = message
             case Segment():
                 self._receive_segment(message)
-            case Speaker(segment=id, rev=rev, speaker=speaker):
-                known = self.segments.get(id)
-                self._check(
-                    known is not None and rev > known.rev, f"speaker rev {rev} of segment {id} is late"
-                )
-                if known is not None:
-                    self.segments[id] = replace(known, rev=rev, speaker=speaker)
+            case Speaker():
+                self._receive_speaker(message)
             case Named(speaker=number, name=name):
                 self.names[number] = name
             case Ack():
@@ -111,13 +162,18 @@ class Captions:
                 self.gaps.append(message)
             case Ended():
                 self.receipt = message.receipt
-                self._check_receipt(message.receipt)
+                self._check_receipt(message)
             case Error():
                 self.error = message
 
+    def _named(self, segment: Segment) -> Segment:
+        if segment.speaker not in self.names:
+            return segment
+        return replace(segment, name=self.names[segment.speaker] or UNSET)
+
     def _check(self, holds: object, fault: str) -> None:
-        if not holds and len(self.faults) < _MAX_FAULTS:
-            self.faults.append(fault)
+        if not holds and len(self._faults) < _MAX_FAULTS:
+            self._faults.append(fault)
 
     def _check_order(self, message: ServerMessage) -> None:
         # The receipt may be followed by the reason why the stream ended early.
@@ -127,36 +183,70 @@ class Captions:
             self._check(message.seq == self._seq + 1, f"seq {message.seq} follows {self._seq}")
         self._seq = message.seq
 
+    def _settle(self, message: ServerMessage) -> None:
+        """Words on the move are taken by the segments that come next, or they are lost."""
+        for track, transcript in self.tracks.items():
+            if not transcript.moving or isinstance(message, Speaker):
+                continue
+            new = isinstance(message, Segment) and message.track == track and message.id not in self.segments
+            if not (new and isinstance(message, Segment) and transcript.goes_on(message)):
+                self._check(False, transcript.loss)
+                transcript.settle()
+
+    def _receive_speaker(self, news: Speaker) -> None:
+        known = self.segments.get(news.segment)
+        name = f"speaker rev {news.rev} of segment {news.segment}"
+        self._check(known is not None and news.rev > known.rev, f"{name} is late")
+        if known is None:
+            return
+        if news.segment in self.frozen:
+            same = news.frozen and news.speaker == known.speaker
+            self._check(same, f"{name} changes a frozen one")
+        if news.frozen:
+            self.frozen.add(news.segment)
+        self.segments[known.id] = replace(known, rev=news.rev, speaker=news.speaker, name=news.name)
+
     def _receive_segment(self, new: Segment) -> None:
         name = f"segment {new.id} rev {new.rev}"
         old = self.segments.get(new.id)
         if old is not None:
-            self._check(new.rev > old.rev, f"{name} follows rev {old.rev}")
-            self._check(not old.final, f"{name} came after the final one")
-            self._check(new.first_word == old.first_word, f"{name} moved its first word to {new.first_word}")
-            self._check(len(new.words) >= len(old.words), f"{name} took committed words back")
-            self.revised += max(0, len(old.words) - len(new.words))
+            self._check_successor(old, new, name)
         self._check(not (new.final and new.partial), f"{name} is final and still has a partial")
         self._check(new.text.strip() == joined(new.words), f"{name}: text differs from its words")
         self._check("\ufffd" not in new.text + new.partial, f"{name} holds a broken character")
-        self._append(new, name)
+        track = self.tracks.setdefault(new.track, Transcript())
+        for fault in track.receive(new, name, len(old.words) if old else 0):
+            self._check(False, fault)
+        while len(track.arrivals) < len(track.words):
+            track.arrivals.append(len(self.transcript))
+            self.transcript.append(track.words[len(track.arrivals) - 1])
         self.segments[new.id] = new
 
-    def _append(self, new: Segment, name: str) -> None:
-        """The transcript is append-only: a word at a known index must be the known word."""
-        for index, word in enumerate(new.words, new.first_word):
-            if index < len(self.transcript):
-                if self.transcript[index] != word:
-                    self.revised += 1
-                    known = self.transcript[index].text
-                    self._check(False, f"{name} changed committed word {index}: {known!r} to {word.text!r}")
-            elif index == len(self.transcript):
-                self.transcript.append(word)
-            else:
-                self._check(False, f"{name} skips to word {index} after {len(self.transcript)}")
-                return
+    def _check_successor(self, old: Segment, new: Segment, name: str) -> None:
+        self._check(new.rev > old.rev, f"{name} follows rev {old.rev}")
+        self._check(new.first_word == old.first_word, f"{name} moved its first word to {new.first_word}")
+        self._check(new.track == old.track, f"{name} changed its track")
+        self._check(new.words or not old.words, f"{name} took all of its committed words back")
+        if old.final:
+            kept = new.final and len(new.words) <= len(old.words)
+            self._check(kept, f"{name} came after the final one")
+        if old.id in self.frozen:
+            self._check(new.speaker == old.speaker, f"{name} changes a frozen speaker")
+            self._check(len(new.words) >= len(old.words), f"{name} splits what was frozen")
 
-    def _check_receipt(self, receipt: Receipt) -> None:
+    def _check_receipt(self, end: Ended) -> None:
+        receipt = end.receipt
+        self._check_cover(receipt)
+        self._check(
+            receipt.words == len(self.transcript),
+            f"receipt: counts {receipt.words} words, {len(self.transcript)} came",
+        )
+        for index, track in enumerate([] if end.tracks is UNSET else end.tracks):
+            self._check_cover(track)
+            came = len(self.tracks[index].words) if index in self.tracks else 0
+            self._check(track.words == came, f"receipt: track {index}: {track.words} words, {came} came")
+
+    def _check_cover(self, receipt: Receipt) -> None:
         at = 0
         covered = {"text": 0, "silence": 0, "gap": 0}
         for span in receipt.spans:
@@ -167,7 +257,12 @@ class Captions:
         said = {"text": receipt.text_samples, "silence": receipt.silence_samples, "gap": receipt.gap_samples}
         self._check(at == receipt.samples, f"receipt: covers {at} of {receipt.samples} samples")
         self._check(covered == said, f"receipt: its sums {said} are not its spans' {covered}")
-        self._check(
-            receipt.words == len(self.transcript),
-            f"receipt: counts {receipt.words} words, {len(self.transcript)} came",
-        )
+
+
+def _partial(segment: Segment, before: str) -> str:
+    """What may still change of a segment, as it stands behind the text `before`."""
+    if segment.final or not segment.partial:
+        return ""
+    # A segment without words yet cannot say whether its script has spaces.
+    touches = segment.words or not before or columns(before[-1]) == columns(segment.partial[0]) == 2
+    return segment.partial if touches else f" {segment.partial.lstrip()}"

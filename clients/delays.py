@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from msgspec import UnsetType
+
 from .play import Playback
 
 PAUSE_BEFORE_S = 0.3
@@ -18,7 +20,7 @@ speech say nothing about how fast the first word of a turn appears."""
 
 @dataclass(frozen=True, slots=True)
 class WordTimes:
-    """Start and end of every committed word, by its index in the transcript."""
+    """Start and end of every committed word, by its index in `captions.transcript`."""
 
     starts: Sequence[float]
     ends: Sequence[float]
@@ -51,15 +53,25 @@ def measure(playback: Playback, times: WordTimes) -> Delays:
     found.commit.extend(at - end for at, end in zip(playback.committed_s, times.ends, strict=True))
     ready = playback.captions.ready
     pause_s = ready.pause_ms / 1000 if ready else 0.0
-    segments = [s for s in playback.captions.segments.values() if s.words]
+    for track in playback.captions.tracks:
+        _observe(playback, times, track, pause_s, found)
+    return found
+
+
+def _observe(
+    playback: Playback, times: WordTimes, track: int | UnsetType, pause_s: float, found: Delays
+) -> None:
+    captions = playback.captions
+    segments = [s for s in captions.ordered() if s.words and s.track == track]
     for segment, following in zip_longest(segments, segments[1:]):
-        first, last = segment.first_word, segment.first_word + len(segment.words) - 1
-        if last >= len(times.ends):
+        first, last = captions.place(segment, 0), captions.place(segment, len(segment.words) - 1)
+        if first is None or last is None or last >= len(times.ends):
             continue
-        before = times.ends[first - 1] if first else float("-inf")
+        previous = captions.place(segment, -1)
+        before = float("-inf") if previous is None else times.ends[previous]
         if times.starts[first] - before >= PAUSE_BEFORE_S and segment.id in playback.first_text_s:
             found.first_text.append(playback.first_text_s[segment.id] - times.starts[first])
-        after = times.starts[following.first_word] if following else playback.sent_s
-        if after - times.ends[last] >= pause_s and segment.id in playback.final_s:
-            found.final.append(playback.final_s[segment.id] - times.ends[last] - pause_s)
-    return found
+        start = captions.place(following, 0) if following else None
+        after = playback.sent_s if start is None else times.starts[start]
+        if after - times.ends[last] >= pause_s and last in playback.final_s:
+            found.final.append(playback.final_s[last] - times.ends[last] - pause_s)

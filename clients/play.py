@@ -58,11 +58,11 @@ class Playback:
     cut_off: bool = False
     """Whether audio was left to send; while it plays, true."""
     committed_s: list[float] = field(default_factory=list)
-    """Arrival of every committed word, by its index in the transcript."""
+    """Arrival of every committed word, by its index in `captions.transcript`."""
     first_text_s: dict[int, float] = field(default_factory=dict)
-    """By segment: when its first text came, partial or not."""
+    """By segment: when its first text came, partial or not; not told of words that were another segment's."""
     final_s: dict[int, float] = field(default_factory=dict)
-    """By segment: when it was final."""
+    """By the index in `captions.transcript` of a segment's last word: when the segment was final."""
     failure: str | None = None
     """Why there is no receipt."""
 
@@ -144,15 +144,19 @@ class _Listener:
 
     def hear(self, message: ServerMessage) -> None:
         playback, now = self._playback, self._clock.now()
+        known = len(playback.committed_s)
         playback.captions.receive(message)
         playback.finished_s = now
         if isinstance(message, Segment):
-            new = len(playback.captions.transcript) - len(playback.committed_s)
-            playback.committed_s += [now] * new
-            if message.words or message.partial.strip():
+            captions = playback.captions
+            playback.committed_s += [now] * (len(captions.transcript) - known)
+            count = len(message.words)
+            first, last = captions.place(message, 0) if count else None, captions.place(message, count - 1)
+            # A split moves words that were there, and final, before.
+            if message.partial.strip() if first is None else first >= known:
                 playback.first_text_s.setdefault(message.id, now)
-            if message.final:
-                playback.final_s.setdefault(message.id, now)
+            if message.final and count and last is not None:
+                playback.final_s.setdefault(last, now)
         self._listen(playback, Arrival(now, message))
 
 

@@ -211,9 +211,9 @@ def event_writer(file: Any) -> Listener:
 def transcript(playback: Playback, format: str) -> str:
     """The final transcript in one of `FORMATS`."""
     captions = playback.captions
-    segments = list(captions.segments.values())
+    segments = captions.ordered()
     if format != "json":
-        return render(segments, format)
+        return render(segments, format, recording=Path(playback.name).stem)
     return render(
         segments,
         "json",

@@ -1,4 +1,4 @@
-"""Captions in a terminal: committed text plain, text that may change dim, a progress line a stream.
+"""Captions in a terminal: text that may change dim, known speakers in colours, a progress line a stream.
 
 Everything here goes to standard error, so that standard output holds the transcript alone. Without a
 terminal each finished segment is one line. In a terminal what was shown is erased at the end, where the
@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streaming.wire.messages import Segment
+from streaming.wire.render import speaker_name
 
 from .play import Arrival, Playback
 
@@ -26,6 +27,10 @@ _NAME = 28
 """Columns of a stream's name."""
 _FEW_STREAMS = 3
 """So many streams get several caption lines each; more get one."""
+
+COLOURS = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#0072B2", "#F0E442")
+"""Of speakers by number, in turn: those of Okabe and Ito, which people tell apart who see few colours. Names
+stand beside them, for nothing may depend on colour alone."""
 
 
 class Screen:
@@ -42,6 +47,7 @@ class Screen:
             refresh_per_second=_REFRESHES,
             transient=True,
         )
+        self._printed: dict[tuple[str, int], int] = {}
 
     def __enter__(self) -> Screen:
         if self._console.is_terminal:
@@ -60,9 +66,15 @@ class Screen:
         message = arrival.message
         if self._console.is_terminal or not isinstance(message, Segment):
             return
-        if message.final and message.text.strip():
+        # By word, for a split shows the words of a finished segment again, as another one.
+        end = message.first_word + len(message.words)
+        printed = (playback.name, message.track or 0)
+        if message.final and message.words and end > self._printed.get(printed, 0):
+            self._printed[printed] = end
             named = f"{playback.name} " if len(self._rows) > 1 else ""
-            line = f"{named}{clock(message.start_ms / 1000)} {message.text.strip()}"
+            who = speaker_name(message)
+            said = f"{who}: {message.text.strip()}" if who else message.text.strip()
+            line = f"{named}{clock(message.start_ms / 1000)} {said}"
             self._console.print(line, markup=False, soft_wrap=True)
 
     def _render(self) -> RenderableType:
@@ -96,11 +108,27 @@ def _progress(playback: Playback, length_s: float | None, width: int) -> Rendera
 
 def _captions(playback: Playback, width: int, *, lines: int) -> Text:
     """The newest text that fits: its end matters, so the beginning is what is left out."""
-    captions = playback.captions
-    text = Text(captions.tail(_TAIL_WORDS))
-    text.append(captions.partial, style="dim italic")
+    text = Text("\n").join(
+        coloured(turn.speaker, turn.name, turn.text, turn.partial)
+        for turn in playback.captions.turns(_TAIL_WORDS)
+    )
     wrapped = text.wrap(Console(width=max(20, width), stderr=True), max(20, width - 1))
     return Text("\n").join(wrapped[-lines:]) if wrapped else Text("")
+
+
+def coloured(speaker: int | None, name: str | None, text: str, partial: str = "") -> Text:
+    """What one person says, in the speaker's colour; of a person whom nobody knows in none."""
+    colour = colour_of(speaker)
+    shown = Text()
+    if name:
+        shown.append(f"{name}: ", style=f"bold {colour}")
+    shown.append(text, style=colour)
+    return shown.append(partial.lstrip() if name and not text else partial, style=f"dim italic {colour}")
+
+
+def colour_of(speaker: int | None) -> str:
+    """The style of a speaker by number from 1; none for nobody known."""
+    return "" if speaker is None else COLOURS[(speaker - 1) % len(COLOURS)]
 
 
 def commit_delay_s(playback: Playback) -> float | None:

@@ -1,8 +1,9 @@
 """What waits to be sent to one client.
 
 A slow reader gets the newest state of a segment, never a hole: a segment that waits already is replaced in
-its place, so the box holds at most one message a segment and finals cannot be lost. When `full`, the
-connection reads no more audio, and so nothing new is made.
+its place, so the box holds at most one message a segment and finals cannot be lost. A segment that goes on
+where a waiting one ends stands right behind it, so that words which a split moves never come after later
+ones. When `full`, the connection reads no more audio, and so nothing new is made.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import itertools
 
 import msgspec
 
-from .wire.messages import Ack, Segment, ServerMessage, Speaker
+from .wire.messages import Ack, Named, Segment, ServerMessage, Speaker
 
 Key = tuple[str, int]
 
@@ -46,18 +47,43 @@ class Outbox:
         taken any more."""
         if self._finished:
             return
+        behind: Key | None = None
         match message:
             case Segment(id=id):
                 key = ("segment", id)
                 self._waiting.pop(("speaker", id), None)  # older than the segment's new state
+                behind = self._before(message)
             case Speaker(segment=id):
                 key = ("speaker", id)
+            case Named(speaker=number):
+                key = ("named", number)
             case Ack():
                 key = ("ack", 0)
             case _:
                 key = ("", next(self._order))
-        self._waiting[key] = message
+        if behind is not None and key not in self._waiting:
+            self._insert(key, message, behind)
+        else:
+            self._waiting[key] = message
         self._changed.set()
+
+    def _before(self, segment: Segment) -> Key | None:
+        """The waiting segment at whose end this one goes on."""
+        if not segment.words:
+            return None
+        for key, other in reversed(self._waiting.items()):
+            if isinstance(other, Segment) and other.words and other.track == segment.track:
+                end = other.first_word + len(other.words)
+                if end == segment.first_word:
+                    return key
+        return None
+
+    def _insert(self, key: Key, message: ServerMessage, behind: Key) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for other, waits in waiting.items():
+            self._waiting[other] = waits
+            if other == behind:
+                self._waiting[key] = message
 
     def finish(self) -> None:
         """Nothing more will be put: `take` gives what waits, then None."""

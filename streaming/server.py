@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -10,12 +12,15 @@ from starlette.websockets import WebSocket
 
 from .connection import Connection
 from .live import Services
+from .naming import Refused, naming
 from .transcripts import FORMATS
 from .transport import SocketChannel
 from .wire.codec import SUBPROTOCOLS, choose
 from .wire.errors import shown
 
 STREAM = "/v1/stream"
+
+NO_SESSION = "No such session: it never was, or it ended too long ago.\n"
 
 
 def build(services: Services) -> Starlette:
@@ -30,6 +35,7 @@ def build(services: Services) -> Starlette:
             Route("/readyz", routes.readyz),
             Route("/metrics", routes.metrics),
             Route("/v1/sessions/{id}/transcript.{format}", routes.transcript),
+            Route("/v1/sessions/{id}/speakers/{number}", routes.speaker, methods=["PUT", "DELETE"]),
         ]
     )
 
@@ -107,11 +113,32 @@ class Routes:
             )
         entry = self._services.sessions.find(id)
         if entry is None:
-            return PlainTextResponse(
-                "No such session: it never was, or it ended too long ago.\n", status_code=404
-            )
+            return PlainTextResponse(NO_SESSION, status_code=404)
         return Response(
             entry.record.export(format, entry.id),
             media_type=FORMATS[format][1],
             headers={"cache-control": "no-store"},
         )
+
+    async def speaker(self, request: Request) -> Response:
+        """Give a speaker a name (PUT), or take it away again (DELETE): told to the session's client, and
+        from then on in its transcript."""
+        patience_s = self._services.limits.start_timeout_s
+        try:
+            name = await naming(request, patience_s) if request.method == "PUT" else ""
+        except Refused as refused:
+            return PlainTextResponse(f"{refused}\n", refused.status, {"connection": "close"})
+        entry = self._services.sessions.find(request.path_params["id"])
+        if entry is None:
+            return PlainTextResponse(NO_SESSION, status_code=404)
+        number = request.path_params["number"]
+        try:
+            # Not `isdigit`, which takes digits of all scripts, nor without a bound: `int` takes its time.
+            speaker = int(number) if re.fullmatch(r"[1-9][0-9]{0,3}", number) else 0
+            entry.rename(speaker, name)
+        except KeyError:
+            return PlainTextResponse(
+                f"No speaker {shown(number)} in this session: use the number that its segments carry.\n",
+                status_code=404,
+            )
+        return JSONResponse({"speaker": speaker, "name": name}) if name else Response(status_code=204)

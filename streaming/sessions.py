@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from .errors import Overloaded, Restarting
 from .settings import LimitSettings, ServerSettings
 from .transcripts import Record
+from .wire.messages import Named
 
 GRACE_S = 2.0
 """What the drain leaves for sending the last receipts."""
@@ -35,6 +37,19 @@ class Entry:
     id: str
     record: Record = field(default_factory=Record)
     ended: float | None = None
+    renamer: Callable[[int, str], None] | None = None
+    """Renames in the session while it lives, and tells its client; raises KeyError like `rename`."""
+
+    def rename(self, speaker: int, name: str) -> None:
+        """From now on, and for everything said before, `speaker` is called `name`; empty: by number again.
+
+        Raises KeyError for a number that nobody has."""
+        if self.renamer is not None:
+            self.renamer(speaker, name)
+        elif speaker in self.record.speakers:
+            self.record.keep(Named(0, speaker, name))
+        else:
+            raise KeyError(speaker)
 
 
 class Sessions:
@@ -87,6 +102,7 @@ class Sessions:
     def close(self, entry: Entry) -> None:
         """The session ended; its transcript stays for a while."""
         del self._live[entry.id]
+        entry.renamer = None
         entry.ended = self._loop.time()
         self._finished[entry.id] = entry
         self._forget()

@@ -26,13 +26,16 @@ from .core.events import (
     SpeakerRevised,
 )
 from .wire import messages as wire
-from .wire.render import render
+from .wire.render import by_time, render
 
 FORMATS = {
     "json": ("json", "application/json"),
     "txt": ("text", "text/plain; charset=utf-8"),
     "srt": ("srt", "application/x-subrip; charset=utf-8"),
     "vtt": ("vtt", "text/vtt; charset=utf-8"),
+    "rttm": ("rttm", "text/plain; charset=utf-8"),
+    "ctm": ("ctm", "text/plain; charset=utf-8"),
+    "stm": ("stm", "text/plain; charset=utf-8"),
 }
 """By file ending: the renderer's name and the media type."""
 
@@ -57,12 +60,12 @@ def present(event: Event) -> Kept:
             return wire.Speaker(0, segment, revision, speaker, frozen, score=_rounded(score))
         case SpeakerNamed(speaker, name, score):
             return wire.Named(0, speaker, name, _rounded(score))
-        case GapDeclared(start, end, cause):
-            return wire.Gap(0, ms(start), ms(end), cause)
+        case GapDeclared(start, end, cause, track):
+            return wire.Gap(0, ms(start), ms(end), cause, UNSET if track is None else track)
         case Flushed(id, sample):
             return wire.Flushed(0, id, sample)
-        case Ended(receipt):
-            return wire.Ended(0, _receipt(receipt))
+        case Ended(receipt, tracks):
+            return wire.Ended(0, _receipt(receipt), tuple(map(_receipt, tracks)) if tracks else UNSET)
     assert_never(event)
 
 
@@ -128,57 +131,81 @@ class Record:
         self._open: dict[int, wire.Segment] = {}
         self._names: dict[int, str] = {}
         self._gaps: list[wire.Gap] = []
-        self._receipt: wire.Receipt | None = None
+        self._ended: wire.Ended | None = None
+        self.speakers: set[int] = set()
+        """Numbers of all who were ever said to speak."""
 
-    def keep(self, message: Kept) -> None:
-        """Take in one message; a segment's newest state replaces the one before."""
+    def keep(self, message: Kept) -> Kept:
+        """Take in one message, a segment's newest state replacing the one before; returns it with the
+        speaker's name, as it is sent."""
         match message:
-            case wire.Segment(final=True):
-                self._open.pop(message.id, None)
-                self._closed[message.id] = _pack(message)
             case wire.Segment():
-                self._open[message.id] = message
-            case wire.Speaker(segment=id, rev=rev, speaker=speaker):
-                if id in self._open:
-                    self._open[id] = msgspec.structs.replace(self._open[id], rev=rev, speaker=speaker)
-                elif id in self._closed:
-                    segment = _unpack(self._closed[id])
-                    self._closed[id] = _pack(msgspec.structs.replace(segment, rev=rev, speaker=speaker))
+                self._heard(message.speaker)
+                if message.final:
+                    self._open.pop(message.id, None)
+                    self._closed[message.id] = _pack(message)
+                else:
+                    self._open[message.id] = message
+                return self._named(message)
+            case wire.Speaker():
+                self._heard(message.speaker)
+                self._revise(message)
+                return msgspec.structs.replace(message, name=self._name(message.speaker))
             case wire.Named(speaker=number, name=name):
+                self._heard(number)
                 self._names[number] = name
             case wire.Gap():
                 self._gaps.append(message)
-            case wire.Ended(receipt=receipt):
-                self._receipt = receipt
+            case wire.Ended():
+                self._ended = message
             case wire.Flushed():
                 pass
+        return message
+
+    def _heard(self, speaker: int | None) -> None:
+        if speaker is not None:
+            self.speakers.add(speaker)
+
+    def _revise(self, news: wire.Speaker) -> None:
+        if news.segment in self._open:
+            old = self._open[news.segment]
+            self._open[old.id] = msgspec.structs.replace(old, rev=news.rev, speaker=news.speaker)
+        elif news.segment in self._closed:
+            old = _unpack(self._closed[news.segment])
+            self._closed[old.id] = _pack(msgspec.structs.replace(old, rev=news.rev, speaker=news.speaker))
+
+    def _name(self, speaker: int | None) -> str | UnsetType:
+        return self._names.get(speaker or 0) or UNSET
+
+    def _named(self, segment: wire.Segment) -> wire.Segment:
+        return msgspec.structs.replace(segment, name=self._name(segment.speaker))
 
     @property
     def receipt(self) -> wire.Receipt | None:
         """None while the session lives."""
-        return self._receipt
+        return self._ended.receipt if self._ended is not None else None
 
     def segments(self) -> list[wire.Segment]:
         """The newest state of every segment, in order of time."""
-        found = [*map(_unpack, self._closed.values()), *self._open.values()]
-        named = [
-            msgspec.structs.replace(s, name=self._names[s.speaker]) if s.speaker in self._names else s
-            for s in found
-        ]
-        return sorted(named, key=lambda s: (s.start_ms, s.id))
+        return by_time(map(self._named, [*map(_unpack, self._closed.values()), *self._open.values()]))
 
     def export(self, format: str, session: str) -> str:
         """The transcript as one of `FORMATS`; only committed words. Raises KeyError for others."""
         name = FORMATS[format][0]
-        extra: dict[str, Any] = {}
-        if name == "json":
-            extra = {
-                "session": session,
-                "finished": self._receipt is not None,
-                "gaps": [[g.start_ms, g.end_ms, g.cause] for g in self._gaps],
-                "receipt": msgspec.to_builtins(self._receipt),
-            }
-        return render(self.segments(), name, **extra)
+        extra = self._account(session) if name == "json" else {}
+        return render(self.segments(), name, recording=session, **extra)
+
+    def _account(self, session: str) -> dict[str, Any]:
+        tracks = self._ended.tracks if self._ended is not None else UNSET
+        return {
+            "session": session,
+            "finished": self._ended is not None,
+            "gaps": [
+                [g.start_ms, g.end_ms, g.cause, *([] if g.track is UNSET else [g.track])] for g in self._gaps
+            ],
+            "receipt": msgspec.to_builtins(self.receipt),
+            **({} if tracks is UNSET else {"tracks": msgspec.to_builtins(tracks)}),
+        }
 
 
 class _PackedWord(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):

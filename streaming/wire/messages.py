@@ -138,7 +138,8 @@ class Segment(Struct, frozen=True, tag="segment"):
     `words` never change and only grow; `text` is how they read. `partial` may change freely: what a
     reader sees is `text + partial` (`partial` brings its own leading space). After `final` no word comes,
     only, while its speaker is not frozen, a new speaker, or a split: if two people turn out to have spoken,
-    the segment's last words move to a segment with a new `id`, with the index and the times they had.
+    the segment's last words move to a segment with a new `id`, with the index and the times they had. The
+    shortened segment comes first, and right behind it those that have its words.
     """
 
     seq: int
@@ -176,7 +177,7 @@ class Speaker(Struct, frozen=True, tag="speaker"):
 
 
 class Named(Struct, frozen=True, tag="named"):
-    """From now on, and for everything said before, this speaker has this name."""
+    """From now on, and for everything said before, this speaker has this name; an empty one: none."""
 
     seq: int
     speaker: int
@@ -209,6 +210,8 @@ class Gap(Struct, frozen=True, tag="gap"):
     start_ms: int
     end_ms: int
     cause: str
+    track: int | UnsetType = UNSET
+    """The track it is missing from, where there are any."""
 
 
 class Span(Struct, frozen=True):
@@ -240,6 +243,9 @@ class Ended(Struct, frozen=True, tag="end"):
 
     seq: int
     receipt: Receipt
+    tracks: tuple[Receipt, ...] | UnsetType = UNSET
+    """With tracks each has its own, in order; then `receipt` counts a sample as a gap if it is one on any
+    track, else as text if it is on any, and the words of all."""
 
 
 class Error(Struct, frozen=True, tag="error"):

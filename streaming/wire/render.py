@@ -1,7 +1,8 @@
-"""Segments as a transcript people read: text, JSON, SRT, WebVTT. Pure; server and client share it.
+"""Segments as a transcript people read (text, JSON, SRT, WebVTT) or score (RTTM, CTM, STM). Pure; server and
+client share it.
 
-Takes the newest revision of every segment, in order. Only committed words are rendered: a partial is no
-transcript.
+Takes the newest revision of every segment, in order of time (`by_time`). Only committed words are rendered: a
+partial is no transcript.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from msgspec import UNSET
 
 from .messages import Segment, Word
 
-FORMATS = ("text", "json", "srt", "vtt")
+FORMATS = ("text", "json", "srt", "vtt", "rttm", "ctm", "stm")
+
+UNKNOWN = "Unknown"
+"""Who speaks where others are told apart and this one is not."""
 
 PARAGRAPH_MS = 1_500
 """A silence this long between two segments starts a new paragraph."""
@@ -41,8 +45,24 @@ class Cue:
     """How the speaker is called."""
 
 
-def render(segments: Sequence[Segment], format: str, **extra: Any) -> str:
-    """The transcript in one of `FORMATS`; `extra` goes into the JSON document. Ends with a line feed."""
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """Speech of one person, or of one whom nobody knows, without a long silence in it."""
+
+    speaker: int | None
+    name: str | None
+    """How the speaker is called."""
+    words: tuple[Word, ...]
+
+
+def by_time(segments: Iterable[Segment]) -> list[Segment]:
+    """In order of their beginning, and what begins together in order of its words, track by track."""
+    return sorted(segments, key=lambda s: (s.start_ms, _channel(s), s.first_word, s.id))
+
+
+def render(segments: Sequence[Segment], format: str, *, recording: str = "recording", **extra: Any) -> str:
+    """The transcript in one of `FORMATS`, empty or ending with a line feed. `recording` is what the formats
+    for scoring call the audio; `extra` goes into the JSON document."""
     match format:
         case "text":
             return text(segments)
@@ -52,6 +72,12 @@ def render(segments: Sequence[Segment], format: str, **extra: Any) -> str:
             return srt(cues(segments))
         case "vtt":
             return vtt(cues(segments))
+        case "rttm":
+            return rttm(segments, recording)
+        case "ctm":
+            return ctm(segments, recording)
+        case "stm":
+            return stm(segments, recording)
     raise ValueError(f"unknown transcript format {format!r}: use one of {', '.join(FORMATS)}")
 
 
@@ -61,9 +87,9 @@ def joined(words: Iterable[Word]) -> str:
 
 
 def speaker_name(segment: Segment) -> str | None:
-    """How the speaker of a segment is called; None while nobody knows who it is."""
+    """How the speaker of a segment is called, on one line; None while nobody knows who it is."""
     if segment.name is not UNSET:
-        return segment.name
+        return " ".join("".join(c if c.isprintable() else " " for c in segment.name).split())
     return None if segment.speaker is None else f"Speaker {segment.speaker}"
 
 
@@ -72,38 +98,48 @@ def spaced(word: Word) -> bool:
     return word.space is not False
 
 
-def text(segments: Sequence[Segment]) -> str:
-    """Paragraphs, broken where the speaker changes or nobody spoke for long."""
-    paragraphs: list[list[Word]] = []
+def paragraphs(segments: Sequence[Segment]) -> list[Paragraph]:
+    """Broken where the speaker changes or nobody spoke for long."""
+    found: list[tuple[Segment, list[Word]]] = []
     last: Segment | None = None
     for segment in segments:
         if not segment.words:
             continue
         follows = (
             last is not None
-            and last.speaker == segment.speaker
+            and (last.speaker, last.track) == (segment.speaker, segment.track)
             and segment.words[0].start_ms - last.words[-1].end_ms < PARAGRAPH_MS
         )
         if not follows:
-            paragraphs.append([])
-        paragraphs[-1] += segment.words
+            found.append((segment, []))
+        found[-1][1].extend(segment.words)
         last = segment
-    return "".join(f"{joined(words)}\n" for words in paragraphs)
+    return [Paragraph(first.speaker, speaker_name(first), tuple(words)) for first, words in found]
+
+
+def text(segments: Sequence[Segment], *, named: bool = True) -> str:
+    """Paragraphs; before each, where speakers are known and `named` is asked for, who speaks."""
+    found = paragraphs(segments)
+    if not named or all(p.name is None for p in found):
+        return "".join(f"{joined(p.words)}\n" for p in found)
+    return "".join(f"{p.name or UNKNOWN}: {joined(p.words)}\n" for p in found)
 
 
 def document(segments: Sequence[Segment], **extra: Any) -> str:
-    """One JSON object: `extra`, the text, and the segments without their wire bookkeeping."""
+    """One JSON object: `extra`, the bare text, and the segments without their wire bookkeeping."""
     rows = []
     for segment in segments:
         row = msgspec.to_builtins(segment)
         rows.append({k: v for k, v in row.items() if k not in {"type", "seq", "rev", "partial"}})
-    body = {**extra, "text": text(segments).strip(), "segments": rows}
+    body = {**extra, "text": text(segments, named=False).strip(), "segments": rows}
     return msgspec.json.format(msgspec.json.encode(body), indent=2).decode() + "\n"
 
 
 def cues(segments: Sequence[Segment]) -> list[Cue]:
-    """Cues of at most two lines and six seconds, broken at pauses and sentence ends."""
+    """Cues of at most two lines and six seconds, broken at pauses and sentence ends, in order of time: those
+    of people who speak at once overlap."""
     found = [_cue(words, speaker_name(segment)) for segment in segments for words in _groups(segment.words)]
+    found.sort(key=lambda cue: cue.start_ms)
     starts = [cue.start_ms for cue in found[1:]]
     limits = [*starts, found[-1].end_ms + SHORTEST_CUE_MS] if found else []
     return [
@@ -179,3 +215,58 @@ def _time(ms: int, point: str) -> str:
 
 def _escaped(line: str) -> str:
     return line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def rttm(segments: Sequence[Segment], recording: str) -> str:
+    """NIST RTTM: who speaks when, a turn for each segment, from its first word to its last. Whoever is not
+    known is the speaker `Unknown`."""
+    rows = []
+    for s in _spoken(segments):
+        start, end = s.words[0].start_ms, s.words[-1].end_ms
+        rows.append(
+            f"SPEAKER {_field(recording)} 1 {_seconds(start)} {_seconds(end - start)}"
+            f" <NA> <NA> {_who(s)} <NA> <NA>\n"
+        )
+    return "".join(rows)
+
+
+def stm(segments: Sequence[Segment], recording: str) -> str:
+    """NIST STM: who says what, when; a segment a line. The channel is the track."""
+    return "".join(
+        f"{_field(recording)} {_channel(s)} {_who(s)} {_seconds(s.words[0].start_ms)}"
+        f" {_seconds(s.words[-1].end_ms)} {joined(s.words)}\n"
+        for s in _spoken(segments)
+    )
+
+
+def ctm(segments: Sequence[Segment], recording: str) -> str:
+    """NIST CTM: every word with its time and confidence, channel by channel. The channel is the track; there
+    is no place for a speaker."""
+    rows = [(_channel(s), word) for s in _spoken(segments) for word in s.words]
+    rows.sort(key=lambda row: (row[0], row[1].start_ms))
+    return "".join(
+        f"{_field(recording)} {channel} {_seconds(word.start_ms)} {_seconds(word.end_ms - word.start_ms)}"
+        f" {_field(word.text)}{'' if word.confidence is UNSET else f' {word.confidence:.3f}'}\n"
+        for channel, word in rows
+    )
+
+
+def _spoken(segments: Iterable[Segment]) -> Iterator[Segment]:
+    return (segment for segment in segments if segment.words)
+
+
+def _channel(segment: Segment) -> int:
+    return 1 if segment.track is UNSET else segment.track + 1
+
+
+def _who(segment: Segment) -> str:
+    return _field(speaker_name(segment) or UNKNOWN)
+
+
+def _seconds(ms: int) -> str:
+    return f"{ms // 1000}.{ms % 1000:03}"
+
+
+def _field(value: str) -> str:
+    """One field of a line whose fields are divided by spaces."""
+    return "_".join(value.split()) or "_"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import UNSET, UnsetType
+
 from streaming.wire.messages import (
     Ack,
     AudioFormat,
@@ -44,10 +46,13 @@ def segment(
     partial: str = "",
     final: bool = False,
     speaker: int | None = None,
+    track: int | UnsetType = UNSET,
 ) -> Segment:
     text = "".join(w.text if w.space is False else f" {w.text}" for w in said).strip()
     start, end = (said[0].start_ms, said[-1].end_ms) if said else (0, 0)
-    return Segment(seq, id, rev, first_word, start, end, speaker, text, tuple(said), partial, final)
+    return Segment(
+        seq, id, rev, first_word, start, end, speaker, text, tuple(said), partial, final, track=track
+    )
 
 
 def receipt(samples: int, count: int, gap: int = 0) -> Receipt:

@@ -40,8 +40,8 @@ def played(
     for id, ((text, start), at, final) in enumerate(zip(said, arrivals, finals, strict=True), 1):
         playback.captions.receive(segment(seq, id, 1, words(text, start), first_word=count, final=True))
         playback.committed_s += [at] * len(text.split())
-        playback.first_text_s[id], playback.final_s[id] = at, final
         seq, count = seq + 1, count + len(text.split())
+        playback.first_text_s[id], playback.final_s[count - 1] = at, final
     playback.captions.receive(Ended(seq, receipt(playback.sent, count)))
     return playback
 

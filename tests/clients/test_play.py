@@ -60,7 +60,7 @@ async def test_arrivals_are_kept_by_word_and_segment() -> None:
     playback, arrivals, _ = await played(faithful, [bytes(64)])
     at = {arrival.message.seq: arrival.at_s for arrival in arrivals}
     assert playback.committed_s == [at[4], at[4], at[5], at[5]]
-    assert (playback.first_text_s, playback.final_s) == ({1: at[2]}, {1: at[5]})
+    assert (playback.first_text_s, playback.final_s) == ({1: at[2]}, {3: at[5]})
     assert len(playback.committed_s) == len(playback.captions.transcript) == 4
     assert playback.finished_s is not None
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from streaming.wire.messages import Word
-from streaming.wire.render import CUE_LINES, FORMATS, LINE_COLUMNS, columns, cues, render, srt, vtt
+from streaming.wire.render import CUE_LINES, FORMATS, LINE_COLUMNS, by_time, columns, cues, render, srt, vtt
 
 from .build import segment, words
 
@@ -29,7 +29,8 @@ def test_text_breaks_paragraphs_at_long_silence_and_at_a_new_speaker() -> None:
         segment(2, 2, 1, words("three", 1200), first_word=2, final=True),
         segment(3, 3, 1, words("Four", 1800), first_word=3, final=True, speaker=2),
     ]
-    assert render(near, "text") == "One two three\nFour\n"
+    assert render(near, "text") == "Unknown: One two three\nSpeaker 2: Four\n"
+    assert render(near[:2], "text") == "One two three\n"
 
 
 def test_json_holds_text_and_words_and_no_bookkeeping() -> None:
@@ -51,6 +52,71 @@ def test_vtt_escapes_and_names_the_speaker() -> None:
     assert vtt(cues(said)) == (
         "WEBVTT\n\n00:00:00.000 --> 00:00:01.900\n<v X &amp; Y>a &lt;b&gt; --&gt; &amp;c\n"
     )
+
+
+ADA = replace(segment(1, 1, 1, words("One two.", 0), speaker=1, final=True), name="Ada King\n")
+TALK = [
+    ADA,
+    segment(2, 2, 1, words("Three", 1000), first_word=2, speaker=2, final=True),
+    segment(3, 3, 1, words("Four", 2000), first_word=3, final=True),
+    segment(4, 4, 1, (), first_word=4, partial="five", speaker=2),
+]
+
+
+def test_every_format_says_who_speaks() -> None:
+    assert render(TALK, "text") == "Ada King: One two.\nSpeaker 2: Three\nUnknown: Four\n"
+    assert "\nAda King: One two.\n" in render(TALK, "srt")
+    assert "\n<v Speaker 2>Three\n" in render(TALK, "vtt")
+    body = json.loads(render(TALK, "json"))
+    assert body["text"] == "One two.\nThree\nFour"
+    assert [(s["speaker"], s.get("name")) for s in body["segments"][:3]] == [
+        (1, "Ada King\n"),
+        (2, None),
+        (None, None),
+    ]
+
+
+def test_scoring_formats_as_their_readers_expect_them() -> None:
+    assert render(TALK, "rttm", recording="my talk") == (
+        "SPEAKER my_talk 1 0.000 0.900 <NA> <NA> Ada_King <NA> <NA>\n"
+        "SPEAKER my_talk 1 1.000 0.400 <NA> <NA> Speaker_2 <NA> <NA>\n"
+        "SPEAKER my_talk 1 2.000 0.400 <NA> <NA> Unknown <NA> <NA>\n"
+    )
+    assert render(TALK, "stm", recording="t") == (
+        "t 1 Ada_King 0.000 0.900 One two.\nt 1 Speaker_2 1.000 1.400 Three\nt 1 Unknown 2.000 2.400 Four\n"
+    )
+    assert render(TALK, "ctm", recording="t") == (
+        "t 1 0.000 0.400 One\nt 1 0.500 0.400 two.\nt 1 1.000 0.400 Three\nt 1 2.000 0.400 Four\n"
+    )
+    sure = segment(1, 1, 1, (Word("so", 62_005, 63_000, 0.5),), final=True)
+    assert render([sure], "ctm", recording="t") == "t 1 62.005 0.995 so 0.500\n"
+
+
+def test_tracks_are_channels_and_stand_in_order_of_time() -> None:
+    first = replace(segment(1, 1, 1, words("a b c d", 0, 1000), speaker=1, final=True), track=0)
+    second = replace(segment(2, 2, 1, words("x y", 1500, 100), speaker=2, final=True), track=1)
+    both = by_time([second, first])
+    assert render(both, "text") == "Speaker 1: a b c d\nSpeaker 2: x y\n"
+    assert [line.split()[1] for line in render(both, "ctm").splitlines()] == ["1"] * 4 + ["2"] * 2
+    # Speech of long pauses is several cues, and those of the other track come between them.
+    late = replace(segment(1, 1, 1, words("a b c d", 0, 3000), speaker=1, final=True), track=0)
+    starts = [cue.start_ms for cue in cues(by_time([late, second]))]
+    assert starts == sorted(starts) == [0, 1500, 3000, 6000, 9000]
+
+
+NAMES = st.text(min_size=1, max_size=20)
+
+
+@given(NAMES, NAMES)
+def test_no_name_breaks_a_line_or_a_field(name: str, recording: str) -> None:
+    said = [replace(ADA, name=name)]
+    assert len(render(said, "text").splitlines()) == 1
+    assert len(render(said, "vtt").splitlines()) == 4
+    (rttm,) = render(said, "rttm", recording=recording).splitlines()
+    assert len(rttm.split()) == 10
+    (stm,) = render(said, "stm", recording=recording).splitlines()
+    assert stm.split()[3:] == ["0.000", "0.900", "One", "two."]
+    assert {len(line.split()) for line in render(said, "ctm", recording=recording).splitlines()} == {5}
 
 
 def test_only_committed_words_are_a_transcript() -> None:

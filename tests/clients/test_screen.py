@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from clients.play import Arrival, Playback
-from clients.screen import Screen, clock, commit_delay_s
+from clients.screen import COLOURS, Screen, clock, colour_of, commit_delay_s
+from streaming.wire.messages import Named, ServerMessage, Speaker
 
 from .build import ready, segment, words
 
@@ -87,6 +88,72 @@ def test_without_a_terminal_each_finished_segment_is_one_line() -> None:
         screen.hear(playback, Arrival(1.0, segment(2, 1, 1, words("It was"))))
         screen.hear(playback, Arrival(2.0, final))
     assert out.getvalue() == "01:01 It was late [once]\n"
+
+
+def speaking(*messages: ServerMessage) -> Playback:
+    playback = Playback("x.wav")
+    for message in (ready(1), *messages):
+        playback.captions.receive(message)
+    return playback
+
+
+TALK = (
+    segment(2, 1, 1, words("Good morning"), final=True, speaker=1),
+    segment(3, 2, 1, words("Hello", 2000), first_word=2, final=True, speaker=2),
+    segment(4, 3, 1, words("hm", 4000), first_word=3, partial=" yes"),
+)
+
+
+def shown(playback: Playback) -> str:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, color_system="truecolor", width=60, highlight=False)
+    with Screen([playback], [None], console):
+        pass
+    return out.getvalue()
+
+
+def sgr(colour: str) -> str:
+    """The colour as a terminal is told it."""
+    return "38;2;" + ";".join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))
+
+
+def test_speakers_stand_in_lines_and_colours_of_their_own() -> None:
+    text = shown(speaking(*TALK))
+    first, second = map(colour_of, (1, 2))
+    assert f"\x1b[1;{sgr(first)}mSpeaker 1: \x1b[0m\x1b[{sgr(first)}mGood morning\x1b[0m" in text
+    assert f"\x1b[1;{sgr(second)}mSpeaker 2: \x1b[0m\x1b[{sgr(second)}mHello\x1b[0m" in text
+    assert "\nhm\x1b[2;3m yes\x1b[0m" in text.replace("\r", "")  # nobody known: plain
+
+
+def test_a_revised_or_named_speaker_is_painted_anew() -> None:
+    revised = speaking(*TALK, Speaker(5, 1, 2, 2, frozen=False), Named(6, 2, "Ada"))
+    text = shown(revised)
+    assert f"\x1b[1;{sgr(colour_of(2))}mAda: " in text
+    assert "Speaker 1" not in text
+    assert "Good morning Hello" in text
+
+
+def test_a_colour_belongs_to_a_number_and_near_numbers_differ() -> None:
+    assert len({colour_of(number) for number in range(1, len(COLOURS) + 1)}) == len(COLOURS) > 6
+    assert colour_of(1) == colour_of(len(COLOURS) + 1)
+    assert colour_of(None) == ""
+
+
+def test_without_a_terminal_a_split_prints_no_word_twice() -> None:
+    out = io.StringIO()
+    said = words("Good morning Hello")
+    messages: list[ServerMessage] = [
+        segment(2, 1, 1, said, final=True, speaker=1),
+        segment(3, 1, 2, said[:2], final=True, speaker=1),
+        segment(4, 2, 1, said[2:], first_word=2, final=True, speaker=2),
+        segment(5, 3, 1, words("Bye", 3000), first_word=3, final=True, speaker=2),
+    ]
+    playback = speaking()
+    with Screen([playback], [10.0], Console(file=out, width=80)) as screen:
+        for message in messages:
+            playback.captions.receive(message)
+            screen.hear(playback, Arrival(1.0, message))
+    assert out.getvalue() == "00:00 Speaker 1: Good morning Hello\n00:03 Speaker 2: Bye\n"
 
 
 def test_clocks() -> None:

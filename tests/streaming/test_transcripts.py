@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from engine.contract import Word, join
-from streaming.core.events import Cover, Covered, Ended, Flushed, GapDeclared, Receipt, SegmentUpdated
+from streaming.core.events import (
+    Cover,
+    Covered,
+    Ended,
+    Flushed,
+    GapDeclared,
+    Receipt,
+    SegmentUpdated,
+    SpeakerNamed,
+    SpeakerRevised,
+)
 from streaming.transcripts import Record, present
 from streaming.wire import messages as wire
 
@@ -90,9 +102,60 @@ def test_the_newest_state_of_every_segment() -> None:
     assert json.loads(record.export("json", "id"))["receipt"]["samples"] == 0
 
 
+def test_speakers_are_revised_and_named_as_sent_and_as_kept() -> None:
+    record = Record()
+    one = Word("one", 16_000, 20_000)
+    record.keep(present(SpeakerNamed(2, "Ada", 0.7)))
+    sent = record.keep(present(replace(update(one, final=True), speaker=2)))
+    assert isinstance(sent, wire.Segment)
+    assert (sent.speaker, sent.name) == (2, "Ada")
+    record.keep(present(update(one, number=3)))
+    for segment, speaker in ((1, 4), (3, 2)):
+        revised = record.keep(present(SpeakerRevised(segment, 9, speaker, False, 0.51234)))
+        assert revised == wire.Speaker(0, segment, 9, speaker, False, UNSET if speaker == 4 else "Ada", 0.512)
+    assert {(s.id, s.rev, s.speaker, s.name) for s in record.segments()} == {
+        (1, 9, 4, UNSET),
+        (3, 9, 2, "Ada"),
+    }
+    assert record.speakers == {2, 4}
+    record.keep(present(SpeakerNamed(2, "")))
+    assert {s.name for s in record.segments()} == {UNSET}
+
+
+def test_a_split_of_a_closed_segment_is_kept_in_order_of_time() -> None:
+    record = Record()
+    one, two = Word("one", 16_000, 20_000), Word("two", 20_000, 24_000)
+    after = SegmentUpdated(2, 1, 7, 24_000, 30_000, (Word("three", 24_000, 30_000),), (), True)
+    for event in (
+        SegmentUpdated(1, 1, 5, 16_000, 24_000, (one, two), (), True),
+        after,
+        SegmentUpdated(1, 2, 5, 16_000, 20_000, (one,), (), True, speaker=1),
+        SegmentUpdated(9, 1, 6, 20_000, 24_000, (two,), (), True, speaker=2),
+    ):
+        record.keep(present(event))
+    assert [(s.id, s.text, s.first_word) for s in record.segments()] == [
+        (1, "one", 5),
+        (9, "two", 6),
+        (2, "three", 7),
+    ]
+
+
+def test_tracks_have_gaps_and_receipts_of_their_own() -> None:
+    record = Record()
+    first, second = (Receipt(160, n, (Covered(0, 160, Cover.TEXT),)) for n in (1, 2))
+    assert record.keep(present(GapDeclared(0, 160, "loop", 1))) == wire.Gap(0, 0, 10, "loop", 1)
+    record.keep(present(Ended(Receipt(160, 3, first.spans), (first, second))))
+    body = json.loads(record.export("json", "id"))
+    assert body["gaps"] == [[0, 10, "loop", 1]]
+    assert (body["receipt"]["words"], [r["words"] for r in body["tracks"]]) == (3, [1, 2])
+
+
 @pytest.mark.parametrize(
     ("format", "text"),
     [
+        ("rttm", "SPEAKER id 1 1.000 1.000 <NA> <NA> Unknown <NA> <NA>\n"),
+        ("stm", "id 1 Unknown 1.000 2.000 one two\n"),
+        ("ctm", "id 1 1.000 0.250 one\nid 1 1.250 0.750 two\n"),
         ("txt", "one two\n"),
         ("srt", "1\n00:00:01,000 --> 00:00:02,000\none two\n"),
         ("vtt", "WEBVTT\n\n00:00:01.000 --> 00:00:02.000\none two\n"),
