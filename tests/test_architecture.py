@@ -25,7 +25,14 @@ ALLOWED: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 # Pure parts: no clock, thread, log, environment, no await.
-PURE = ("streaming/core", "streaming/wire", "engine/queue.py", "engine/guards.py", "clients/captions.py", "clients/transcripts.py")
+PURE = (
+    "streaming/core",
+    "streaming/wire",
+    "engine/queue.py",
+    "engine/guards.py",
+    "clients/captions.py",
+    "clients/transcripts.py",
+)
 IMPURE = frozenset({"asyncio", "time", "random", "logging", "os", "socket", "threading"})
 
 # Libraries whose own names hold a model's name; naming the library is not knowing the model.
