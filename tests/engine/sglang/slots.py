@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from engine.contract import Finish, Hypothesis, Priority, RecognitionTask, Word
+from engine.contract import Finish, Hypothesis, RecognitionTask, Word
 from engine.fake import word, words_of
 from engine.guards import GuardLimits
 from engine.policies.serving import Ask, Reply
 from engine.policies.text_words import estimated_words, readable
-from engine.sglang.client import PRIORITIES
 from engine.sglang.payload import Samples, read_payload
 from engine.sglang.transport import Part, Request
 
@@ -57,24 +56,21 @@ class SlotsServer:
 
     fault: Fault | None = None
     faults: int = 0
-    finals: bool = False
-    """Only final decodes fail."""
     failed: int = 0
 
     async def __call__(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         samples = read_payload(body["audio_data"])
         assert samples is not None
         parts = heard(samples, body["text"])
-        chosen = body["priority"] == PRIORITIES[Priority.FINAL] or not self.finals
-        if self.fault is not None and chosen and self.failed < self.faults:
+        if self.fault is not None and self.failed < self.faults:
             self.failed += 1
             await self.fault(parts, writer)
         else:
             await stream_parts(parts, writer)
 
-    def fail(self, fault: Fault, faults: int = 1_000_000, *, finals: bool = False) -> None:
+    def fail(self, fault: Fault, faults: int = 1_000_000) -> None:
         """From now on."""
-        self.fault, self.faults, self.finals, self.failed = fault, faults, finals, 0
+        self.fault, self.faults, self.failed = fault, faults, 0
 
     def heal(self) -> None:
         self.fault = None
