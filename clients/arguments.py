@@ -7,7 +7,7 @@ from math import nan
 
 from streaming.wire.codec import MSGPACK_PROTOCOL, choose
 from streaming.wire.errors import ProtocolError
-from streaming.wire.messages import Options, Start
+from streaming.wire.messages import Options, Start, Track
 
 from .aio import stream_url
 from .play import Pace
@@ -44,6 +44,12 @@ def packet_s(text: str) -> float:
 def language(text: str) -> str:
     """A language as `start` takes it."""
     _check(text, Start(language=text))
+    return text
+
+
+def track_name(text: str) -> str:
+    """A participant's name as `start` takes it."""
+    _check(text, Start(tracks=(Track(text),)))
     return text
 
 

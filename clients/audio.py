@@ -1,4 +1,5 @@
-"""Any audio file as mono pcm_s16le at 16 kHz, piece by piece: the whole file is never in memory.
+"""Any audio file as pcm_s16le at 16 kHz, mono or with the channels it has, piece by piece: the whole file is
+never in memory.
 
 A file that cannot be read gives one `AudioError` that says why and what to do. One that ends early or
 holds broken packets gives what could be read, and says so through `warn`.
@@ -34,18 +35,30 @@ class AudioError(Exception):
     """This file gives no audio; the text names the file, the reason and the remedy."""
 
 
-def decode(path: Path, warn: Warn) -> Iterator[bytes]:
-    """Yield the file as s16le mono 16 kHz, in pieces of whole samples; raises `AudioError`."""
+def decode(path: Path, warn: Warn, channels: int = 1) -> Iterator[bytes]:
+    """Yield the file as s16le 16 kHz, in pieces of whole samples: mixed down to mono, or with all of its
+    `channels`, as many as `count_channels` says, interleaved. Raises `AudioError`."""
     try:
         _check_file(path)
         if path.suffix.lower() in HEADERLESS:
+            if channels != 1:
+                raise AudioError(f"{path}: bare samples are read as mono: give it a header with {channels}")
             warn(f"{path.name}: no header; read as 16 kHz, 16 bit little-endian, mono")
             yield from _headerless(path, warn)
         else:
             _check_riff(path, warn)
-            yield from _container(path, warn)
+            yield from _container(path, warn, channels)
     except OSError as error:
         raise AudioError(f"{path}: {error.strerror or error}") from error
+
+
+def count_channels(path: Path) -> int:
+    """How many channels the file's audio has; raises `AudioError`."""
+    _check_file(path)
+    if path.suffix.lower() in HEADERLESS:
+        return 1
+    with _open(path) as container:
+        return int(_stream(container, path).channels)
 
 
 def load(path: Path, warn: Warn) -> npt.NDArray[np.int16]:
@@ -132,26 +145,34 @@ def _check_riff(path: Path, warn: Warn) -> None:
         warn(f"{path.name}: cut off? it promises {promised} bytes, {there} are there; these are used")
 
 
-def _container(path: Path, warn: Warn) -> Iterator[bytes]:
+def _open(path: Path) -> Any:
     try:
         import av
     except ImportError as error:
         raise AudioError(f"{path}: reading it needs PyAV; install seamscribe[files]") from error
 
     try:
-        container = av.open(str(path), metadata_errors="ignore")
+        return av.open(str(path), metadata_errors="ignore")
     except av.error.FFmpegError as error:
         raise AudioError(
             f"{path}: no format we can read ({error.strerror or error}); bare 16 kHz samples must end in .pcm"
         ) from error
-    with container:
-        stream = next(iter(container.streams.audio), None)
-        if stream is None:
-            raise AudioError(f"{path}: holds no audio track")
+
+
+def _stream(container: Any, path: Path) -> Any:
+    stream = next(iter(container.streams.audio), None)
+    if stream is None:
+        raise AudioError(f"{path}: holds no audio track")
+    return stream
+
+
+def _container(path: Path, warn: Warn, channels: int) -> Iterator[bytes]:
+    with _open(path) as container:
+        stream = _stream(container, path)
         length = stream.duration * float(stream.time_base) if stream.duration and stream.time_base else 0.0
         samples = 0
-        for piece in _resampled(_frames(container, stream, path, warn)):
-            samples += len(piece) // 2
+        for piece in _resampled(_frames(container, stream, path, warn), path, channels):
+            samples += len(piece) // (2 * channels)
             yield piece
         if not samples:
             raise AudioError(f"{path}: a header, but no sample of audio ({container.format.name})")
@@ -187,23 +208,28 @@ def _frames(container: Any, stream: Any, path: Path, warn: Warn) -> Iterator[Any
         warn(f"{path.name}: {bad} broken packet(s) left out")
 
 
-def _resampled(frames: Iterable[Any]) -> Iterator[bytes]:
-    """Frames as s16 mono 16 kHz; a stream may change its rate or layout on the way."""
+def _resampled(frames: Iterable[Any], path: Path, channels: int) -> Iterator[bytes]:
+    """Frames as s16 16 kHz; a stream may change its rate or layout on the way, with several channels not
+    their number, for each is somebody."""
     from av import AudioResampler
 
     resampler, shape = None, None
     for frame in frames:
-        now = (frame.format.name, frame.layout.name, frame.layout.nb_channels, frame.sample_rate)
+        found = frame.layout.nb_channels
+        if channels not in {1, found}:
+            raise AudioError(f"{path}: {found} channels where it began with {channels}: split it there")
+        now = (frame.format.name, frame.layout.name, found, frame.sample_rate)
         if resampler is None or now != shape:
             if resampler is not None:
-                yield from _bytes(resampler.resample(None))
-            resampler, shape = AudioResampler("s16", "mono", RATE), now
-        yield from _bytes(resampler.resample(frame))
+                yield from _bytes(resampler.resample(None), channels)
+            layout = "mono" if channels == 1 else frame.layout
+            resampler, shape = AudioResampler("s16", layout, RATE), now
+        yield from _bytes(resampler.resample(frame), channels)
     if resampler is not None:
-        yield from _bytes(resampler.resample(None))
+        yield from _bytes(resampler.resample(None), channels)
 
 
-def _bytes(frames: Iterable[Any]) -> Iterator[bytes]:
+def _bytes(frames: Iterable[Any], channels: int) -> Iterator[bytes]:
     for frame in frames:
         if frame.samples:
-            yield bytes(frame.planes[0])[: 2 * frame.samples]
+            yield bytes(frame.planes[0])[: 2 * channels * frame.samples]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from streaming.wire.messages import Segment, ServerMessage, Start
 
 from .aio import Deadlines, Disconnected, Stream, connect
-from .audio import BYTES_PER_SECOND, RATE, AudioError, packets
+from .audio import RATE, AudioError, packets
 from .captions import Captions
 
 
@@ -48,7 +48,7 @@ class Playback:
     name: str
     captions: Captions = field(default_factory=Captions)
     sent: int = 0
-    """Samples sent."""
+    """Samples sent; one of all channels counts once."""
     lag_s: float = 0.0
     """The worst delay of a packet behind its time: this machine was busy, or the server paused reading."""
     ended_sending_s: float | None = None
@@ -106,7 +106,7 @@ async def play(
     *,
     deadlines: Deadlines | None = None,
 ) -> None:
-    """Stream `pieces` (s16le mono 16 kHz) and listen until the last message.
+    """Stream `pieces` (s16le 16 kHz, with the channels of `start`) and listen until the last message.
 
     A connection that breaks and audio that cannot be read on are noted in `playback.failure`; raises
     `ClientError` only where no stream came about.
@@ -116,7 +116,7 @@ async def play(
         hear = _Listener(playback, clock, listen).hear
         hear(stream.ready)
         async with asyncio.TaskGroup() as tasks:
-            sender = tasks.create_task(_send(playback, stream, pieces, pace, clock))
+            sender = tasks.create_task(_send(playback, stream, pieces, pace, clock, 2 * start.audio.channels))
             try:
                 async for message in stream:
                     hear(message)
@@ -161,14 +161,16 @@ class _Listener:
 
 
 async def _send(
-    playback: Playback, stream: Stream, pieces: Iterable[bytes], pace: Pace, clock: _Clock
+    playback: Playback, stream: Stream, pieces: Iterable[bytes], pace: Pace, clock: _Clock, width: int
 ) -> None:
+    """`width` is the size of one sample of all channels, bytes."""
     playback.cut_off = True
     try:
-        for packet in packets(pieces, 2 * max(1, round(pace.packet_s * RATE))):
-            await _wait(playback, playback.sent_s + len(packet) / BYTES_PER_SECOND, pace, clock)
+        for packet in packets(pieces, width * max(1, round(pace.packet_s * RATE))):
+            samples = len(packet) // width
+            await _wait(playback, playback.sent_s + samples / RATE, pace, clock)
             await stream.send(packet)
-            playback.sent += len(packet) // 2
+            playback.sent += samples
     except AudioError as error:
         playback.failure = str(error)  # what was sent still deserves its text and receipt
     except Disconnected:

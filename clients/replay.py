@@ -1,4 +1,5 @@
-"""`seamscribe replay FILE...`: recorded files as live streams, one each, all at once.
+"""`seamscribe replay FILE...`: recorded files as live streams, one each, all at once; with --tracks as one
+stream of several people.
 
 Standard output holds the transcripts and nothing else; captions and remarks go to standard error.
 Exit status: 0 every sample accounted for as text or silence, 1 a gap, a broken promise or a lost stream,
@@ -24,9 +25,10 @@ from streaming.wire.messages import Options, Start
 from streaming.wire.render import FORMATS, render
 
 from .aio import DEFAULT_URL, ClientError, Unreachable
-from .arguments import address, language, max_delay_s, packet_s, pause_s, speed
+from .arguments import address, language, max_delay_s, packet_s, pause_s, speed, track_name
 from .audio import AudioError, decode, duration_s
 from .launch import LaunchError, serving
+from .participants import open_participants, with_tracks
 from .play import Arrival, Listener, Pace, Playback, play
 from .screen import Screen
 
@@ -76,6 +78,19 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--pause", type=pause_s, metavar="S", help="seconds of silence that end a segment")
     made.add_argument(
+        "--tracks",
+        action="store_true",
+        help="one stream of several people: each channel of FILE is one, or each of several files",
+    )
+    made.add_argument(
+        "--track-name",
+        type=track_name,
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="who is on the next track; repeat it in order",
+    )
+    made.add_argument(
         "--model-less",
         action="store_true",
         help="run it on a scripted engine of its own: tries files and transport without weights",
@@ -91,7 +106,10 @@ def main(argv: Sequence[str]) -> int:
         language=options.language,
         options=Options(max_delay_s=options.max_delay, pause_s=options.pause),
     )
-    if options.format in {"srt", "vtt"} and len(options.files) > 1 and options.out is None:
+    if options.track_name and not options.tracks:
+        parser().error("--track-name needs --tracks")
+    several = len(options.files) > 1 and not options.tracks
+    if options.format in {"srt", "vtt"} and several and options.out is None:
         parser().error(f"several files as {options.format} need --out DIR, one file each")
     try:
         return asyncio.run(_replay(options, start, pace))
@@ -115,7 +133,16 @@ def main(argv: Sequence[str]) -> int:
 
 
 async def _replay(options: argparse.Namespace, start: Start, pace: Pace) -> int:
-    sources, unreadable = open_sources(options.files, say)
+    if options.tracks:
+        try:
+            people = open_participants(options.files, options.track_name, say)
+        except AudioError as error:
+            say(str(error))
+            return EXIT_FILE
+        sources, unreadable = [Source(options.files[0].name, people.pieces, people.length_s)], 0
+        start = with_tracks(start, people.tracks)
+    else:
+        sources, unreadable = open_sources(options.files, say)
     if not sources:
         return EXIT_FILE
     if options.out is not None:

@@ -9,8 +9,9 @@ import pytest
 
 from clients.aio import Refused
 from clients.audio import AudioError
+from clients.participants import with_tracks
 from clients.play import Arrival, Pace, Playback, play
-from streaming.wire.messages import Audio, End, Ended, Error, Start
+from streaming.wire.messages import Audio, End, Ended, Error, Start, Track
 
 from .build import ready, receipt, segment, session, words
 from .scripted import Peer, Scripted, scripted
@@ -54,6 +55,27 @@ async def test_every_byte_arrives_once_and_in_order(pace: Pace) -> None:
     assert playback.faults() == []
     assert [a.message.seq for a in arrivals] == [1, 2, 3, 4, 5, 6]
     assert [a.at_s for a in arrivals] == sorted(a.at_s for a in arrivals)
+
+
+async def test_a_sample_of_all_tracks_counts_once_and_lasts_as_long_as_one() -> None:
+    playback = Playback("x")
+    start = with_tracks(Start(), [Track("Ann"), Track(), Track()])
+    data = bytes(range(240)) * 16  # 640 samples of three tracks: 40 ms
+
+    async def script(peer: Peer) -> None:
+        await peer.hear()
+        await peer.say(ready(1))
+        await peer.hear_all()
+        await peer.say(Ended(2, receipt(len(peer.audio) // 6, 0)))
+
+    async with scripted(script) as server:
+        await play(playback, server.url, start, [data], Pace(packet_s=0.02), ignore)
+    assert server.peers[0].heard[0] == start
+    assert server.peers[0].audio == data
+    assert [len(m.data) for m in server.peers[0].heard if isinstance(m, Audio)] == [320 * 6] * 2
+    assert (playback.sent, playback.faults()) == (640, [])
+    assert playback.ended_sending_s is not None
+    assert playback.ended_sending_s >= 0.04
 
 
 async def test_arrivals_are_kept_by_word_and_segment() -> None:
