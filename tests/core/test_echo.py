@@ -63,6 +63,12 @@ def speaks(voice: Voice) -> bool:
     return voice.cheap and voice.neural >= 0.5
 
 
+def changed(before: Voices, after: Voices) -> list[int]:
+    """Frames whose verdict is another one."""
+    assert len(before) == len(after)
+    return [at for at, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
+
+
 def cut(tracks: tuple[Audio, ...], voices: tuple[Voices, ...], frames: list[int]) -> tuple[Voices, ...]:
     """The verdicts of a gate fed with pieces of so many frames."""
     gate, at = EchoGate(len(tracks)), 0
@@ -82,7 +88,7 @@ def test_the_quieter_copy_is_silenced_and_counted() -> None:
     voices = voices_of(tracks[0]), voices_of(tracks[1])
     gate = EchoGate(2)
     first, second = gate.judge(tracks, voices)
-    assert first == voices[0]
+    assert not changed(voices[0], first)
     spoken = sum(map(speaks, voices[1]))
     kept = sum(map(speaks, second))
     assert kept <= 0.02 * spoken
@@ -93,7 +99,8 @@ def test_who_speaks_at_the_same_time_is_heard() -> None:
     tracks = bursts(1, 10), bursts(2, 10, level_db=-35)
     voices = voices_of(tracks[0]), voices_of(tracks[1])
     gate = EchoGate(2)
-    assert gate.judge(tracks, voices) == voices
+    for before, after in zip(voices, gate.judge(tracks, voices), strict=True):
+        assert not changed(before, after)
     assert gate.suppressed == (0, 0)
 
 
@@ -101,14 +108,16 @@ def test_equally_loud_copies_both_stay() -> None:
     talk = bursts(1, 5)
     tracks = talk, 0.8 * talk
     voices = voices_of(tracks[0]), voices_of(tracks[1])
-    assert EchoGate(2).judge(tracks, voices) == voices
+    for before, after in zip(voices, EchoGate(2).judge(tracks, voices), strict=True):
+        assert not changed(before, after)
 
 
 def test_what_nobody_hears_on_the_louder_track_stays_on_the_quieter() -> None:
     talk = bursts(1, 5)
     deaf = [Voice(False, 0.0)] * (talk.size // FRAME)
     voices = voices_of(0.1 * talk)
-    assert EchoGate(2).judge((talk, 0.1 * talk), (deaf, voices)) == (deaf, voices)
+    _, other = EchoGate(2).judge((talk, 0.1 * talk), (deaf, voices))
+    assert not changed(voices, other)
 
 
 def test_an_echo_does_not_hide_the_one_it_came_back_from() -> None:
@@ -118,7 +127,7 @@ def test_an_echo_does_not_hide_the_one_it_came_back_from() -> None:
     for order in (("source", "near", "far"), ("far", "near", "source"), ("near", "source", "far")):
         tracks = tuple(copies[name] for name in order)
         got = dict(zip(order, EchoGate(3).judge(tracks, tuple(voices_of(t) for t in tracks)), strict=True))
-        assert got["source"] == voices_of(talk)
+        assert not changed(voices_of(talk), got["source"])
         for echo in ("near", "far"):
             assert sum(map(speaks, got[echo])) <= 0.05 * sum(map(speaks, voices_of(copies[echo])))
 
@@ -142,7 +151,8 @@ def test_only_beside_a_louder_track_that_is_heard_and_however_it_is_packed(
     tracks = tuple(np.clip(track, -1, 1).astype(np.float32) for track in tracks)
     voices = tuple(voices_of(track) for track in tracks)
     got = cut(tracks, voices, frames)
-    assert got == EchoGate(len(tracks)).judge(tracks, voices)
+    for whole, pieces in zip(EchoGate(len(tracks)).judge(tracks, voices), got, strict=True):
+        assert not changed(whole, pieces)
     back = round((0.5 + 0.1) * SAMPLE_RATE) // FRAME + 2
     for number, (before, after) in enumerate(zip(voices, got, strict=True)):
         for at, (raw, kept) in enumerate(zip(before, after, strict=True)):
@@ -232,7 +242,7 @@ def test_real_speech_out_of_a_loudspeaker_is_not_decoded_twice() -> None:
         echo = echo + hiss(number, talk.size)
         voices = detector.open().feed(talk), detector.open().feed(echo)
         one, other = EchoGate(2).judge((talk, echo), voices)
-        assert one == voices[0]
+        assert not changed(voices[0], one)
         would_be += len(covered(voices[1]))
         decoded += len(covered(other))
     assert would_be * FRAME > 20 * SAMPLE_RATE
@@ -263,7 +273,7 @@ def test_who_speaks_into_the_echo_keeps_every_word(
     detector = open_detector()
     voices = detector.open().feed(talk), detector.open().feed(mixed)
     one, other = EchoGate(2).judge((talk, mixed), voices)
-    assert one == voices[0]
+    assert not changed(voices[0], one)
     spoken = {at for at, voice in enumerate(detector.open().feed(near)) if speaks(voice)}
     lost = (spoken & covered(voices[1])) - covered(other)
     assert longest_run(lost) * FRAME <= 0.2 * SAMPLE_RATE
