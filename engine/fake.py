@@ -82,7 +82,8 @@ class FakeScript:
 
 
 class FakeRecognizer:
-    """Hears the slots' words; a pure function of the task but for the script's delays and failures."""
+    """Hears the slots' words; a pure function of the task but for the script's delays and failures. Refuses
+    what other engines refuse: audio longer than its window, languages that it does not name."""
 
     def __init__(self, script: FakeScript | None = None) -> None:
         self.script = script or FakeScript()
@@ -105,6 +106,7 @@ class FakeRecognizer:
 
     async def recognize(self, task: RecognitionTask) -> Hypothesis:
         script, call = self.script, self.calls
+        self._check(task)
         self.calls += 1
         _note(self.tasks, task.id)
         try:
@@ -125,6 +127,12 @@ class FakeRecognizer:
 
     async def close(self) -> None:
         self.closed = True
+
+    def _check(self, task: RecognitionTask) -> None:
+        if len(task.audio) > self.script.max_window_s * SAMPLE_RATE:
+            raise EngineError("audio", "the audio is longer than the window", retryable=False)
+        if task.language and self.script.languages and task.language not in self.script.languages:
+            raise EngineError("request", f"language {task.language!r} is not known", retryable=False)
 
 
 def _note(ids: list[str], id: str) -> None:

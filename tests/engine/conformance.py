@@ -5,6 +5,9 @@ Each takes an opened `Recognizer` and audio whose words are known; none looks at
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 
 from engine.contract import (
@@ -53,9 +56,9 @@ async def hears(engine: Recognizer, audio: Audio, reference: str, *, most_errors
     return results[-1]
 
 
-async def continues_a_prefix(engine: Recognizer, audio: Audio, whole: Hypothesis) -> None:
-    """From every third word on, the reply goes on with the text and repeats nothing of the prefix."""
-    for count in range(1, len(whole.words) - 1, 3):
+async def continues_a_prefix(engine: Recognizer, audio: Audio, whole: Hypothesis, *, every: int = 3) -> None:
+    """From some words on, the reply goes on with the text and repeats nothing of the prefix."""
+    for count in range(1, len(whole.words) - 1, every):
         asked = task(audio, Priority.REFRESH, language="en", prefix=whole.words[:count])
         rest = await engine.recognize(asked)
         check_words(rest, asked)
@@ -94,3 +97,18 @@ async def refuses_what_it_cannot_do(engine: Recognizer, audio: Audio) -> None:
             await engine.recognize(asked)
         assert not caught.value.retryable
         assert str(caught.value)
+
+
+async def goes_on_after_a_cancelled_task(engine: Recognizer, audio: Audio) -> None:
+    """A caller that leaves takes nobody along: what runs beside it and what comes after it is answered."""
+    asked = [
+        replace(task(audio, Priority.REFRESH, language="en"), id=f"c{n}", session=f"c{n}") for n in range(2)
+    ]
+    left, stays = (asyncio.create_task(engine.recognize(one)) for one in asked)
+    await asyncio.sleep(0)
+    left.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await left
+    text = join((await stays).words)
+    assert text
+    assert join((await engine.recognize(asked[0])).words) == text

@@ -7,7 +7,8 @@ import asyncio
 import numpy as np
 
 from engine.contract import FRAME, Priority, RecognitionTask
-from engine.fake import SLOT, FakeDetector, FakeRecognizer, word, words_of
+from engine.fake import SLOT, FakeDetector, FakeRecognizer, FakeScript, word, words_of
+from tests.engine import conformance as conform
 from tests.support.sound import speech
 
 
@@ -35,3 +36,16 @@ def test_loud_is_voice() -> None:
     voices = FakeDetector().open().feed(speech("x."))
     assert len(voices) == 2 * SLOT // FRAME
     assert [v.cheap for v in voices] == [True] * 25 + [False] * 25
+
+
+async def test_it_does_what_every_engine_must_do() -> None:
+    engine = FakeRecognizer(FakeScript(languages=("en",)))
+    audio = speech("xxxx.xxxxx.xxx")
+    said = " ".join(word.text for word in words_of(audio, conform.OFFSET))
+    whole = await conform.hears(engine, audio, said, most_errors=0.0)
+    await conform.continues_a_prefix(engine, audio, whole)
+    await conform.obeys_a_prefix_that_is_not_what_it_would_say(engine, audio, whole)
+    await conform.is_silent_on(engine, speech("....."))
+    await conform.is_silent_on(engine, speech(""))
+    await conform.refuses_what_it_cannot_do(engine, audio)
+    await conform.goes_on_after_a_cancelled_task(engine, audio)

@@ -49,6 +49,7 @@ async def test_it_hears_what_was_said_and_goes_on_after_a_prefix(engine: LocalRe
     whole = await conform.hears(engine, audio, JFK_TEXT, most_errors=0.0)
     await conform.continues_a_prefix(engine, audio, whole)
     await conform.obeys_a_prefix_that_is_not_what_it_would_say(engine, audio, whole)
+    await conform.goes_on_after_a_cancelled_task(engine, audio)
 
 
 async def test_utterances(engine: LocalRecognizer) -> None:
