@@ -23,7 +23,7 @@ MAX_BYTES = 256 << 20
 """Of a whole checkpoint, unpacked."""
 MAX_OPCODES = 1_000_000
 
-_DTYPES = {
+_DTYPES: dict[str, np.dtype[Any]] = {
     "torch FloatStorage": np.dtype("<f4"),
     "torch DoubleStorage": np.dtype("<f8"),
     "torch HalfStorage": np.dtype("<f2"),

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
 Tensors = Mapping[str, npt.NDArray[Any]]
+Shapes = Mapping[str, Sequence[str | int]]
 
 OPSET = 17
 IR_VERSION = 9
@@ -55,18 +56,16 @@ class Graph:
         self._nodes.append(self._onnx.helper.make_node(op, list(inputs), [name], **attributes))
         return name
 
-    def model(
-        self, source: str, shape: Sequence[str | int], result: tuple[str, str, Sequence[str | int]]
-    ) -> bytes:
-        """The finished model: input `source`, and `result` as (value, its public name, shape)."""
+    def model(self, inputs: Shapes, value: str, output: tuple[str, Sequence[str | int]]) -> bytes:
+        """The finished model: `value` becomes `output`, a name and a shape."""
         helper, kind = self._onnx.helper, self._onnx.TensorProto.FLOAT
-        value, name, result_shape = result
+        name, shape = output
         self._nodes.append(helper.make_node("Identity", [value], [name]))
         graph = helper.make_graph(
             self._nodes,
             name,
-            [helper.make_tensor_value_info(source, kind, shape)],
-            [helper.make_tensor_value_info(name, kind, result_shape)],
+            [helper.make_tensor_value_info(key, kind, wanted) for key, wanted in inputs.items()],
+            [helper.make_tensor_value_info(name, kind, shape)],
             self._constants,
         )
         opset = [helper.make_opsetid("", OPSET)]
@@ -104,7 +103,7 @@ def segmentation(tensors: Tensors) -> bytes:
         if name != "classifier":
             value = g.add("LeakyRelu", value, alpha=0.01)
     value = g.add("Transpose", g.add("LogSoftmax", value, axis=2), perm=[1, 0, 2])
-    return g.model("audio", ["batch", 1, "samples"], (value, "classes", ["batch", "frames", 7]))
+    return g.model({"audio": ["batch", 1, "samples"]}, value, ("classes", ["batch", "frames", 7]))
 
 
 def _pair(g: Graph, tensors: Tensors, name: str) -> tuple[str, str]:
@@ -148,7 +147,7 @@ def _lstm(tensors: Tensors, layer: int) -> list[Floats]:
 
 
 def embedding(tensors: Tensors) -> bytes:
-    """`features` (1, frames, 80) -> `vector` (1, 192), not normalised."""
+    """`features` (1, frames, 80) -> `voiced` (1, 512, steps of two frames): all of CAM++ but its pooling."""
     g = _Dense(tensors)
     value = g.add("Unsqueeze", g.add("Transpose", "features", perm=[0, 2, 1]), g.indices(1))
     value = g.relu(g.conv(value, "head.conv1", "head.bn1", pads=[1, 1, 1, 1]))
@@ -166,10 +165,27 @@ def embedding(tensors: Tensors) -> bytes:
         value = g.relu(g.norm(value, f"xvector.transit{block}.nonlinear.batchnorm"))
         after = "xvector.out_nonlinear.batchnorm" if block == len(_BLOCKS) else None
         value = g.conv(value, f"xvector.transit{block}.linear", after)
-    value = g.add("Flatten", g.statistics(g.relu(value)))
+    return g.model({"features": [1, "frames", 80]}, g.relu(value), ("voiced", [1, 512, "steps"]))
+
+
+def pooling(tensors: Tensors) -> bytes:
+    """`voiced` (1, 512, steps) and `masks` (voices, steps) of 0 and 1 -> `vectors` (voices, 192).
+
+    Made of the mean and the unbiased deviation of what a mask lets through, two steps at least; not normalised.
+    """
+    g = Graph()
+    rows = g.add("Transpose", g.add("Squeeze", "voiced", g.indices(0)), perm=[1, 0])
+    count = g.add("ReduceSum", "masks", g.indices(1))
+    mean = g.add("Div", g.add("MatMul", "masks", rows), count)
+    power = g.add("Div", g.add("MatMul", "masks", g.add("Mul", rows, rows)), count)
+    spread = g.add("Relu", g.add("Sub", power, g.add("Mul", mean, mean)))
+    unbiased = g.add("Div", count, g.add("Sub", count, g.constant(1.0)))
+    deviation = g.add("Sqrt", g.add("Mul", spread, unbiased))
     weight, bias = folded(tensors, "xvector.dense.linear", "xvector.dense.nonlinear.batchnorm")
+    value = g.add("Concat", mean, deviation, axis=1)
     value = g.add("Gemm", value, g.constant(weight[:, :, 0]), g.constant(bias), transB=1)
-    return g.model("features", [1, "frames", 80], (value, "vector", [1, 192]))
+    shapes: Shapes = {"voiced": [1, 512, "steps"], "masks": ["voices", "steps"]}
+    return g.model(shapes, value, ("vectors", ["voices", 192]))
 
 
 class _Dense(Graph):
@@ -227,16 +243,6 @@ class _Dense(Graph):
         mask = self.add("Sigmoid", self.conv(context, f"{cam}.linear2"))
         masked = self.add("Mul", local, self.add("MatMul", mask, self._spread))
         return self.add("Concat", value, masked, axis=1)
-
-    def statistics(self, value: str) -> str:
-        """Mean and unbiased deviation over time."""
-        mean = self.add("ReduceMean", value, axes=[2], keepdims=1)
-        off = self.add("Sub", value, mean)
-        total = self.add("ReduceSum", self.add("Mul", off, off), self.indices(2))
-        frames = self.add("Gather", self.add("Shape", value), self.constant(2, np.int64))
-        fewer = self.add("Sub", frames, self.constant(1, np.int64))
-        deviation = self.add("Sqrt", self.add("Div", total, self.add("Cast", fewer, to=1)))
-        return self.add("Concat", mean, deviation, axis=1)
 
 
 def folded(tensors: Tensors, name: str, norm: str | None) -> tuple[Floats, Floats]:

@@ -1,7 +1,8 @@
-"""From the segmentation's class probabilities to who is heard where, in samples of the window. PURE.
+"""From the segmentation's class probabilities to who is heard in which step of 20 ms. PURE.
 
-The network names, for each frame of 270 samples, which of at most three local speakers speak, at most two at
-once: one class a set. A speaker's probability is the sum over the sets it is in.
+The network names, for each of its frames, which of at most three local speakers speak, at most two at once:
+one class a set. A speaker's probability is the sum over the sets it is in. All that follows counts in steps of
+the embedding, `STEP` samples: a mask says both where a voice is heard and what its vector is made of.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from engine.contract import Span
+from engine.contract import SAMPLE_RATE, Span
 
-STEP = 270
-"""Samples from one frame to the next."""
-CENTRE = 495
-"""Sample in the middle of the first frame's field (991 samples)."""
-MEMBERS = np.array(
+STEP = 320
+"""Samples of one step; step i is heard around sample STEP * i + _MIDDLE."""
+_MIDDLE = 200
+_FRAME, _FRAME_MIDDLE = 270, 495
+"""The same of the segmentation's frames (991 samples each)."""
+_MEMBERS = np.array(
     [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [1, 0, 1], [0, 1, 1]], dtype=np.float32
 )
 """Which speakers are in each of the 7 classes."""
@@ -29,10 +31,10 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class ActivitySettings:
-    """When a local speaker counts as heard."""
+    """When a local speaker counts as heard; measured in `README.md`."""
 
     on: float = 0.5
-    off: float = 0.4
+    off: float = 0.45
     """Probabilities at which activity begins and ends."""
     shortest_s: float = 0.15
     """Shorter activity is dropped."""
@@ -46,33 +48,33 @@ class ActivitySettings:
             raise ValueError("durations must not be negative")
 
 
-def probabilities(classes: Floats) -> Floats:
-    """Probability of each speaker in each frame, shape (frames, 3), from log-probabilities (frames, 7)."""
-    return np.exp(classes) @ MEMBERS
+def probabilities(classes: Floats, steps: int) -> Floats:
+    """Probability of each speaker in each step, shape (steps, 3), from log-probabilities (frames, 7)."""
+    nearest = np.rint((np.arange(steps) * STEP + _MIDDLE - _FRAME_MIDDLE) / _FRAME).astype(np.intp)
+    return (np.exp(classes) @ _MEMBERS)[np.clip(nearest, 0, len(classes) - 1)]
 
 
-def activity(probability: Floats, settings: ActivitySettings) -> Mask:
-    """Where each speaker is heard, shape (frames, speakers), without short pauses and short bits."""
-    heard = np.zeros(probability.shape, np.bool_)
-    frame_s = STEP / 16_000
-    for speaker in range(probability.shape[1]):
-        row = _hysteresis(probability[:, speaker], settings.on, settings.off)
-        for start, end in runs(~row):
-            if start > 0 and end < len(row) and (end - start) * frame_s < settings.gap_s:
-                row[start:end] = True
-        for start, end in runs(row):
-            if (end - start) * frame_s < settings.shortest_s:
-                row[start:end] = False
-        heard[:, speaker] = row
-    return heard
+def activity(probability: Floats, settings: ActivitySettings) -> list[Mask]:
+    """The steps in which each speaker is heard, without short pauses and short bits; silent ones left out."""
+    found = []
+    for row in probability.T:
+        heard = _hysteresis(row, settings.on, settings.off)
+        for start, end in runs(~heard):
+            if start > 0 and end < len(heard) and (end - start) * STEP < settings.gap_s * SAMPLE_RATE:
+                heard[start:end] = True
+        for start, end in runs(heard):
+            if (end - start) * STEP < settings.shortest_s * SAMPLE_RATE:
+                heard[start:end] = False
+        if heard.any():
+            found.append(heard)
+    return found
 
 
 def _hysteresis(probability: Floats, on: float, off: float) -> Mask:
     """On from `on`, off below `off`, in between as before."""
-    certain = np.where(probability >= on, 1, np.where(probability < off, 0, -1))
-    known = np.where(certain >= 0, np.arange(len(certain)), -1)
-    newest = np.maximum.accumulate(known) if len(known) else known
-    held: Mask = (newest >= 0) & (certain[np.maximum(newest, 0)] == 1)
+    decided = (probability >= on) | (probability < off)
+    newest = np.maximum.accumulate(np.where(decided, np.arange(len(probability)), -1))
+    held: Mask = (newest >= 0) & (probability[np.maximum(newest, 0)] >= on)
     return held
 
 
@@ -83,23 +85,21 @@ def runs(row: Mask) -> Iterator[tuple[int, int]]:
 
 
 def spans(row: Mask, samples: int) -> tuple[Span, ...]:
-    """Runs as spans of samples in a window of `samples`; the outermost frames reach to its edges."""
-    last = len(row)
-    return tuple((_edge(start, last, samples), _edge(end, last, samples)) for start, end in runs(row))
+    """Runs as spans of samples in a window of `samples`; the outermost steps reach to its edges."""
+    return tuple((_edge(start, len(row), samples), _edge(end, len(row), samples)) for start, end in runs(row))
 
 
-def _edge(frame: int, frames: int, samples: int) -> int:
-    """The sample between a frame and the one before it."""
-    if frame == 0:
+def _edge(step: int, steps: int, samples: int) -> int:
+    """The sample between a step and the one before it."""
+    if step == 0:
         return 0
-    return samples if frame == frames else min(samples, CENTRE - STEP // 2 + frame * STEP)
+    return samples if step == steps else min(samples, step * STEP + _MIDDLE - STEP // 2)
 
 
-def alone(active: tuple[Span, ...], others: tuple[tuple[Span, ...], ...]) -> tuple[Span, ...]:
-    """The parts of `active` that no span of `others` touches."""
-    left = list(active)
-    for start, end in (span for other in others for span in other):
-        left = [
-            piece for a, b in left for piece in ((a, min(b, start)), (max(a, end), b)) if piece[0] < piece[1]
-        ]
-    return tuple(sorted(set(left)))
+def mask(given: tuple[Span, ...], steps: int) -> Mask:
+    """The steps whose middle lies in the given spans of a window."""
+    row = np.zeros(steps, np.bool_)
+    for start, end in given:
+        first, last = (-(-(edge - _MIDDLE) // STEP) for edge in (start, end))
+        row[max(0, first) : max(0, last)] = True
+    return row

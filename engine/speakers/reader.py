@@ -1,4 +1,9 @@
-"""What is read from one window, in the calling thread: who speaks where, and a vector of each voice."""
+"""What is read from one window, in the calling thread: who speaks where, and a vector of each voice.
+
+The embedding runs once over the whole window; each voice's vector is pooled from the steps in which it is
+heard alone. That costs the same for one voice and for ten, and windows of a second slide over it
+for nothing.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +27,13 @@ from engine.contract import (
 )
 
 from . import powerset
-from .features import BANDS, HOP, WINDOW, Floats, fbank
-from .powerset import ActivitySettings
+from .features import Floats, fbank
+from .powerset import STEP, ActivitySettings, Mask
+from .split import Heard, SplitSettings, apart, separate
 from .weights import NETWORKS
 
 DIMENSION = 192
-SHORTEST = WINDOW + 8 * HOP
+SHORTEST = 1_600
 """Samples the networks need at least; shorter audio is padded with silence."""
 
 
@@ -41,17 +47,17 @@ class EncoderSettings:
     """A voice that speaks less than this alone has no vector."""
     enrol_s: float = 1.0
     """Least speech of an enrolment."""
-    enrol_longest_s: float = 60.0
-    """Speech that an enrolment uses at most."""
-    same: float = 0.5
+    same: float = 0.4
+    """What `SpeakerTraits.same` says."""
     threads: int = 1
     queue: int = 256
     """Tasks that wait or run; more are refused."""
     deadline_s: float = 10.0
     activity: ActivitySettings = field(default_factory=ActivitySettings)
+    split: SplitSettings = field(default_factory=SplitSettings)
 
     def __post_init__(self) -> None:
-        for name in ("window_s", "alone_s", "enrol_s", "enrol_longest_s", "deadline_s"):
+        for name in ("window_s", "alone_s", "enrol_s", "deadline_s"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"speakers: {name} must be more than 0 seconds")
         if self.threads < 1 or self.queue < 1:
@@ -65,25 +71,27 @@ class _Session(Protocol):
 
 
 class Networks:
-    """The two networks, blocking; several threads may call at once."""
+    """The networks, blocking; several threads may call at once."""
 
-    def __init__(self, segmentation: _Session, embedding: _Session) -> None:
+    def __init__(self, segmentation: _Session, embedding: _Session, pooling: _Session) -> None:
         self._segmentation = segmentation
         self._embedding = embedding
+        self._pooling = pooling
 
     def classes(self, audio: Audio) -> Floats:
         """Log-probabilities of the powerset, shape (frames, 7)."""
-        padded = np.zeros((1, 1, max(len(audio), SHORTEST)), np.float32)
-        padded[0, 0, : len(audio)] = audio
-        classes: Floats = self._segmentation.run(None, {"audio": padded})[0][0]
-        return classes
+        found: Floats = self._segmentation.run(None, {"audio": audio[None, None]})[0][0]
+        return found
 
-    def vector(self, features: Floats) -> Vector:
-        """The unit vector of one voice from its features (frames, 80), their mean not yet taken off."""
-        centred = features - features.mean(axis=0)
-        found = self._embedding.run(None, {"features": centred[None]})[0][0]
-        unit: Vector = found / max(float(np.linalg.norm(found)), 1e-12)
-        unit.flags.writeable = False
+    def voiced(self, audio: Audio) -> Floats:
+        """What the embedding hears before it pools, shape (1, 512, steps)."""
+        features = fbank(audio)
+        return self._embedding.run(None, {"features": (features - features.mean(axis=0))[None]})[0]
+
+    def vectors(self, voiced: Floats, masks: Sequence[Mask]) -> Floats:
+        """Unit vectors, shape (masks, 192); each mask has two steps at least."""
+        found = self._pooling.run(None, {"voiced": voiced, "masks": np.stack(masks).astype(np.float32)})[0]
+        unit: Floats = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-9)
         return unit
 
 
@@ -95,74 +103,91 @@ class WindowReader:
         self._settings = settings
 
     def voices(self, task: SpeakerTask) -> SpeakerWindow:
-        """The voices of a window, or of the spans of its tags."""
+        """The voices of a window, most heard first, or those of its tags; raises `EngineError`."""
         longest = round(self._settings.window_s * SAMPLE_RATE)
         if len(task.audio) > longest:
             message = f"a window of {len(task.audio)} samples is longer than {longest}: cut it"
             raise EngineError("rejected", message, retryable=False)
         if task.tags is None:
-            active = self._segments(task.audio)
+            heard, vectors = self._listen(task.audio)
+            active = [powerset.spans(voice.active, len(task.audio)) for voice in heard]
+            active = [tuple((task.start + a, task.start + b) for a, b in spans) for spans in active]
         else:
-            end = len(task.audio)
-            local = [[(a - task.start, b - task.start) for a, b in spans] for spans in task.tags]
-            active = [
-                tuple((max(0, a), min(end, b)) for a, b in spans if a < end and b > 0) for spans in local
-            ]
-        features = fbank(task.audio) if any(active) else np.zeros((0, BANDS), np.float32)
-        speakers = []
-        for index, spans in enumerate(active):
-            clean = powerset.alone(spans, tuple(active[:index] + active[index + 1 :]))
-            speakers.append(self._speaker(task.start, spans, clean, features))
+            active = [_within(spans, task.start, task.end) for spans in task.tags]
+            heard, vectors = self._tagged(task, active)
+        pairs = zip(active, heard, vectors, strict=True)
+        speakers = [LocalSpeaker(a, v, int(h.alone.sum()) * STEP) for a, h, v in pairs]
         return SpeakerWindow(task.start, task.end, tuple(speakers))
 
     def embed(self, audio: Audio) -> Vector | None:
-        """One vector of all that is spoken by one voice alone; None under `enrol_s` of it."""
+        """One vector of all that is spoken alone, whoever speaks; None under `enrol_s` of it."""
         size = round(self._settings.window_s * SAMPLE_RATE)
-        parts: list[Floats] = []
+        total, steps = np.zeros(DIMENSION, np.float32), 0
         for start in range(0, len(audio), size):
-            window = audio[start : start + size]
-            active = self._segments(window)
-            features = fbank(window)
-            for index, spans in enumerate(active):
-                clean = powerset.alone(spans, tuple(active[:index] + active[index + 1 :]))
-                parts.append(features[_frames(clean, len(features))])
-        spoken = np.concatenate(parts) if parts else np.zeros((0, BANDS), np.float32)
-        if len(spoken) * HOP < self._settings.enrol_s * SAMPLE_RATE:
+            window = _padded(audio[start : start + size])
+            heard = [voice.alone for voice in self._segments(window)]
+            alone = np.logical_or.reduce(heard) if heard else np.zeros(1, np.bool_)
+            if alone.sum() * STEP >= self._settings.alone_s * SAMPLE_RATE:
+                total += alone.sum() * self._networks.vectors(self._networks.voiced(window), [alone])[0]
+                steps += int(alone.sum())
+        if steps * STEP < self._settings.enrol_s * SAMPLE_RATE:
             return None
-        return self._networks.vector(spoken[: round(self._settings.enrol_longest_s * SAMPLE_RATE) // HOP])
+        return _frozen(total / max(float(np.linalg.norm(total)), 1e-9))
 
-    def _segments(self, audio: Audio) -> list[tuple[Span, ...]]:
-        """Where each voice of the window is heard, most heard first; those never heard are left out."""
-        if not len(audio):
-            return []
-        probability = powerset.probabilities(self._networks.classes(audio))
-        heard = powerset.activity(probability, self._settings.activity)
-        found = [powerset.spans(row, len(audio)) for row in heard.T]
-        return sorted(filter(None, found), key=_length, reverse=True)
+    def _listen(self, audio: Audio) -> tuple[list[Heard], list[Vector | None]]:
+        window = _padded(audio)
+        heard = self._segments(window)
+        if not heard:
+            return [], []
+        voiced = self._networks.voiced(window)
+        found = separate(heard, lambda masks: self._networks.vectors(voiced, masks), self._settings.split)
+        found.sort(key=lambda voice: int(voice.active.sum()), reverse=True)
+        return found, self._vectors(voiced, found)
 
-    def _speaker(
-        self, start: int, active: tuple[Span, ...], clean: tuple[Span, ...], features: Floats
-    ) -> LocalSpeaker:
-        alone = _length(clean)
-        vector = None
-        if alone >= self._settings.alone_s * SAMPLE_RATE:
-            frames = _frames(clean, len(features))
-            if frames.sum() * HOP >= self._settings.alone_s * SAMPLE_RATE / 2:
-                vector = self._networks.vector(features[frames])
-        return LocalSpeaker(tuple((start + a, start + b) for a, b in active), vector, alone)
+    def _tagged(
+        self, task: SpeakerTask, active: Sequence[tuple[Span, ...]]
+    ) -> tuple[list[Heard], list[Vector | None]]:
+        window = _padded(task.audio)
+        local = [tuple((a - task.start, b - task.start) for a, b in spans) for spans in active]
+        heard = apart([powerset.mask(spans, _steps(window)) for spans in local])
+        if not any(voice.alone.any() for voice in heard):
+            return heard, [None] * len(heard)
+        return heard, self._vectors(self._networks.voiced(window), heard)
+
+    def _segments(self, window: Audio) -> list[Heard]:
+        """The voices as the segmentation hears them."""
+        probability = powerset.probabilities(self._networks.classes(window), _steps(window))
+        return apart(powerset.activity(probability, self._settings.activity))
+
+    def _vectors(self, voiced: Floats, heard: Sequence[Heard]) -> list[Vector | None]:
+        """A vector for each voice that is long enough alone."""
+        least = self._settings.alone_s * SAMPLE_RATE
+        enough = [voice.alone for voice in heard if voice.alone.sum() * STEP >= least]
+        found = iter(self._networks.vectors(voiced, enough) if enough else ())
+        return [_frozen(next(found)) if v.alone.sum() * STEP >= least else None for v in heard]
 
 
-def _length(spans: tuple[Span, ...]) -> int:
-    return sum(end - start for start, end in spans)
+def _steps(window: Audio) -> int:
+    """Steps of the embedding in a window: one for each two feature frames."""
+    return (1 + (len(window) - 400) // 160 + 1) // 2
 
 
-def _frames(spans: tuple[Span, ...], count: int) -> powerset.Mask:
-    """The feature frames whose middle lies in the spans."""
-    chosen = np.zeros(count, np.bool_)
-    for start, end in spans:
-        first, last = (-(-(edge - WINDOW // 2) // HOP) for edge in (start, end))
-        chosen[max(0, first) : max(0, last)] = True
-    return chosen
+def _padded(audio: Audio) -> Audio:
+    if len(audio) >= SHORTEST:
+        return np.asarray(audio, np.float32)
+    padded = np.zeros(SHORTEST, np.float32)
+    padded[: len(audio)] = audio
+    return padded
+
+
+def _within(spans: tuple[Span, ...], start: int, end: int) -> tuple[Span, ...]:
+    return tuple((max(start, a), min(end, b)) for a, b in spans if a < end and b > start)
+
+
+def _frozen(vector: Floats) -> Vector:
+    vector = np.array(vector, np.float32)
+    vector.flags.writeable = False
+    return vector
 
 
 def load(folder: Path) -> Networks:

