@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -18,15 +19,20 @@ from engine.contract import (
     Hypothesis,
     RecognitionTask,
     Recognizer,
+    SpeakerEncoder,
     SpeechDetector,
+    Vector,
 )
 from engine.dispatcher import Dispatcher, DispatchSettings, Served
 
 from .errors import SettingsError
-from .live import Services
+from .live import Services, no_voices
 from .metrics import Metrics
 from .sessions import Sessions
-from .settings import EngineSettings, Settings
+from .settings import EngineSettings, Settings, voices_folder
+from .voices import VoiceStore
+
+logger = logging.getLogger("seamscribe")
 
 DEFAULT_MODEL = "base"
 
@@ -56,6 +62,26 @@ ENGINES: dict[str, Callable[[EngineSettings], tuple[Recognizer, SpeechDetector]]
     "sglang": _open_sglang,
     "fake": _open_fake,
 }
+
+
+def open_encoder(settings: Settings) -> SpeakerEncoder:
+    """What tells voices apart; raises `EngineError` where its networks are not there, and ImportError where
+    its library is not installed."""
+    configured = _named("engine.speakers.reader:EncoderSettings")
+    opened: SpeakerEncoder = _named("engine.speakers.encoder:open_encoder")(
+        configured(threads=settings.encoder.threads)
+    )
+    return opened
+
+
+def _encoder(settings: Settings) -> SpeakerEncoder | None:
+    if settings.engine.kind == "fake":
+        return None
+    try:
+        return open_encoder(settings)
+    except (EngineError, ImportError) as error:
+        logger.warning("voices are not told apart: %s", error)
+        return None
 
 
 def _named(path: str) -> Callable[..., Any]:
@@ -114,11 +140,21 @@ def observer(metrics: Metrics) -> Callable[[Served], None]:
     return observe
 
 
-def counts_of(recognizer: Recognizer) -> Mapping[str, float]:
-    """What an engine counts itself; nothing where it counts nothing."""
-    inner = recognizer.inner if isinstance(recognizer, _Narrowed) else recognizer
+def counts_of(adapter: Recognizer | SpeakerEncoder | None) -> Mapping[str, float]:
+    """What an adapter counts itself; nothing where it counts nothing."""
+    inner = adapter.inner if isinstance(adapter, _Narrowed) else adapter
     counters: Mapping[str, float] = getattr(inner, "counters", {})
     return counters
+
+
+def _loader(
+    settings: Settings, encoder: SpeakerEncoder | None
+) -> Callable[[Sequence[str]], Mapping[str, Vector]]:
+    """Enrolled voices by name."""
+    if encoder is None:
+        return no_voices
+    store, traits = VoiceStore(voices_folder(settings)), encoder.traits
+    return lambda names: store.load(names, traits)
 
 
 @asynccontextmanager
@@ -127,6 +163,7 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
     ImportError where the engine's extra is not installed."""
     # Loading reads and checks weights: seconds in which the loop must still see a signal.
     recognizer, detector = await asyncio.to_thread(_open_engine, settings.engine)
+    encoder = await asyncio.to_thread(_encoder, settings)
     engine, metrics = settings.engine, Metrics()
     dispatcher = Dispatcher(
         recognizer,
@@ -141,10 +178,14 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
             dispatcher=dispatcher,
             detector=detector,
             metrics=metrics,
-            engine_counts=lambda: counts_of(recognizer),
+            engine_counts=lambda: {**counts_of(recognizer), **counts_of(encoder)},
+            encoder=encoder,
+            load_voices=_loader(settings, encoder),
         )
     finally:
         await dispatcher.close()
+        if encoder is not None:
+            await encoder.close()
 
 
 __all__ = ["DEFAULT_MODEL", "ENGINES", "EngineError", "running"]

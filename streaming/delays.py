@@ -7,7 +7,16 @@ from collections import deque
 
 from engine.contract import SAMPLE_RATE
 
-from .core.events import Cover, Ended, Event, Flushed, GapDeclared, SegmentUpdated
+from .core.events import (
+    Cover,
+    Ended,
+    Event,
+    Flushed,
+    GapDeclared,
+    SegmentUpdated,
+    SpeakerNamed,
+    SpeakerRevised,
+)
 from .metrics import Metrics
 
 _STEP = SAMPLE_RATE // 20
@@ -24,7 +33,8 @@ class DelayMeter:
         self._metrics = metrics
         self._samples: deque[int] = deque(maxlen=_MARKS)
         self._times: deque[float] = deque(maxlen=_MARKS)
-        self._told: dict[int, int] = {}  # committed words already counted, by open segment
+        self._open: set[int] = set()  # segments not final yet
+        self._words: dict[int | None, int] = {}  # committed words already counted, by track
 
     def received(self, sample: int, now: float) -> None:
         """Everything before `sample` has arrived."""
@@ -44,21 +54,26 @@ class DelayMeter:
                 self._metrics.audio.add(receipt.samples / SAMPLE_RATE)
                 for cover in Cover:
                     self._metrics.covered.add(receipt.total(cover) / SAMPLE_RATE, cover=cover)
-            case Flushed():
+            case Flushed() | SpeakerRevised() | SpeakerNamed():
                 pass
 
     def _segment(self, event: SegmentUpdated, now: float) -> None:
         metrics = self._metrics
-        told = self._told.get(event.segment)
-        if told is None:
+        counted = self._words.get(event.track, 0)
+        known = event.segment in self._open
+        # A segment that was split off another says nothing new.
+        if not known and event.first_word < counted:
+            return
+        if not known:
             metrics.first_partial.observe(self._since(event.start, now))
-        for word in event.words[told or 0 :]:
+        for word in event.words[max(0, counted - event.first_word) :]:
             metrics.commit_delay.observe(self._since(word.end, now))
             metrics.words.add()
-        self._told[event.segment] = len(event.words)
+        self._words[event.track] = max(counted, event.first_word + len(event.words))
+        self._open.add(event.segment)
         if event.final:
             metrics.final_delay.observe(self._since(event.end, now))
-            del self._told[event.segment]
+            self._open.discard(event.segment)
 
     def _since(self, sample: int, now: float) -> float:
         """Seconds since `sample` arrived."""

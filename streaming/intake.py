@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from engine.contract import FRAME, SAMPLE_RATE, Audio, SpeechDetector, Voice
 
 from .audio import AudioDecoder
+from .core.framing import EMPTY
 from .wire.messages import AudioFormat
 
 SLICE = SAMPLE_RATE
@@ -54,6 +55,11 @@ class Intake:
         fewer than `FRAME` samples."""
         frames, tails = self._decoder.finish()
         return frames, self._judge(frames), tails
+
+    @property
+    def nothing(self) -> tuple[Audio, ...]:
+        """No sample of any track."""
+        return (EMPTY,) * len(self._streams)
 
     def _judge(self, frames: Frames) -> Voices:
         if not frames[0].size:

@@ -6,7 +6,7 @@ The core `Session` decides; here is only what it must not know: tasks, clocks, t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from engine.contract import (
@@ -15,15 +15,20 @@ from engine.contract import (
     EngineError,
     Priority,
     RecognitionTask,
+    SpeakerEncoder,
+    SpeakerTask,
+    SpeakerWindow,
     SpeechDetector,
+    Vector,
 )
 from engine.dispatcher import Dispatcher
 
 from .core.events import Ended, Flushed
-from .core.framing import EMPTY
-from .core.session import Session
+from .core.listening import ListeningSettings
+from .core.meeting import Meeting
 from .core.settings import SessionSettings
 from .core.spans import to_samples, to_seconds
+from .core.speakers import Linker, LinkerSettings
 from .delays import DelayMeter
 from .errors import SessionTooLong
 from .intake import INLINE, Intake
@@ -51,6 +56,14 @@ OUTAGE_S = 120.0
 the audio is kept, and a task that nobody began has not failed."""
 
 
+def no_voices(names: Sequence[str]) -> Mapping[str, Vector]:
+    """Nobody is enrolled."""
+    if names:
+        message = f"voices: {names[0]!r} is not enrolled: leave it out"
+        raise ProtocolError("unknown_voice", message, field="voices")
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """What every session of the process shares."""
@@ -65,6 +78,11 @@ class Services:
     """What the engine counts itself, by name."""
     inline: int = INLINE
     """Up to this many samples are judged in the event loop, larger pieces in a thread."""
+    encoder: SpeakerEncoder | None = None
+    """Tells voices apart; None where its weights are not there or nobody wants it."""
+    listening: ListeningSettings | None = None
+    load_voices: Callable[[Sequence[str]], Mapping[str, Vector]] = no_voices
+    """Enrolled voices by name; raises `ProtocolError` for a name that nobody has."""
 
 
 def settings_for(start: Start, base: SessionSettings) -> SessionSettings:
@@ -97,18 +115,20 @@ class Live:
                 field="language",
             )
         self.settings = settings_for(start, services.session)
-        self._session = Session(
+        self._meeting = Meeting(
             entry.id,
             self.settings,
             capabilities,
             language=start.language,
             context=start.context,
             hotwords=start.hotwords,
+            tracks=tuple(track.name for track in start.tracks),
+            linker=self._linker(start),
+            listening=services.listening,
         )
-        if start.tracks:
-            raise ProtocolError("bad_field", "tracks: not served yet: leave it out", field="tracks")
-        self._intake = Intake(start.audio, services.detector, inline=services.inline)
+        self._intake = Intake(start.audio, services.detector, len(start.tracks) or 1, services.inline)
         self._entry = entry
+        entry.renamer = self.rename
         self._outbox = outbox
         self._delays = DelayMeter(services.metrics)
         self._loop = asyncio.get_running_loop()
@@ -127,6 +147,27 @@ class Live:
         self.paused = False
         """Whether somebody waits in `room`."""
 
+    def _linker(self, start: Start) -> Linker | None:
+        """What tells the voices apart, if they are to be; raises `ProtocolError` where they cannot be."""
+        services = self._services
+        wanted = self.settings.speakers if start.options.speakers is None else start.options.speakers
+        if start.tracks or not (wanted or start.voices):
+            return None
+        if services.encoder is None:
+            if start.options.speakers is None and not start.voices:
+                return None
+            raise ProtocolError(
+                "no_speakers",
+                "options.speakers: this server cannot tell voices apart: leave it and voices out, or have the"
+                " server set up with `seamscribe weights speakers`",
+                field="options.speakers" if start.options.speakers else "voices",
+            )
+        traits = services.encoder.traits
+        linker = Linker(LinkerSettings(same=traits.same, revise_s=self.settings.revise_s))
+        for name, vector in services.load_voices(start.voices).items():
+            linker.know(name, vector)
+        return linker
+
     def begin(self, group: asyncio.TaskGroup) -> None:
         """Decodes will run in `group`."""
         self._group = group
@@ -134,7 +175,7 @@ class Live:
     @property
     def received(self) -> int:
         """Samples received, on the session's clock."""
-        return self._session.received
+        return self._meeting.received
 
     @property
     def ending(self) -> bool:
@@ -149,14 +190,14 @@ class Live:
     async def feed(self, data: bytes) -> None:
         """Take in audio bytes; waits where there is no room. Raises `ProtocolError`, `SessionTooLong`."""
         self._feeding = True
-        async for (frames,), (voices,) in self._intake.feed(data):
+        async for frames, voices in self._intake.feed(data):
             # While a thread judged the piece or there was no room, somebody may have ended the session.
             if self._ending:
                 return
-            self._session.receive_audio(frames, voices)
-            self._delays.received(self._session.received, self._loop.time())
+            self._meeting.receive_audio(frames, voices)
+            self._delays.received(self._meeting.received, self._loop.time())
             self._pump()
-            if self._session.received > self._limits.max_session_s * SAMPLE_RATE:
+            if self._meeting.received > self._limits.max_session_s * SAMPLE_RATE:
                 raise SessionTooLong(self._limits.max_session_s)
             await self.room()
         self._feeding = False
@@ -164,7 +205,7 @@ class Live:
     def flush(self, id: str) -> None:
         """Make everything received final; answered by `flushed`."""
         self._flushes += 1
-        self._session.receive_flush(id)
+        self._meeting.receive_flush(id)
         self._pump()
 
     def end(self) -> None:
@@ -174,19 +215,25 @@ class Live:
         self._ending = True
         if self._feeding:
             # Cut off inside a packet: what the decoder still holds belongs behind the piece not taken.
-            self._session.receive_end(EMPTY)
+            self._meeting.receive_end(self._intake.nothing)
         else:
-            (frames,), (voices,), (tail,) = self._intake.finish()
-            if frames.size:
-                self._session.receive_audio(frames, voices)
-            self._session.receive_end(tail)
+            frames, voices, tails = self._intake.finish()
+            if frames[0].size:
+                self._meeting.receive_audio(frames, voices)
+            self._meeting.receive_end(tails)
         self._pump()
         if not self.ended.is_set():
             self._spawn_deadline()
 
+    def rename(self, speaker: int, name: str) -> None:
+        """From now on, and for everything said before, `speaker` is called `name`; empty: by its number
+        again. Raises KeyError for a number that nobody has."""
+        self._meeting.rename(speaker, name)
+        self._pump()
+
     def stretch(self, factor: float) -> None:
         """Load: refresh intervals are multiplied by `factor`."""
-        self._session.stretch(factor)
+        self._meeting.stretch(factor)
 
     def eased(self) -> None:
         """The outbox became shorter."""
@@ -213,31 +260,32 @@ class Live:
             return None
         if self._flushes >= FLUSHES:
             return "flush"
-        return "engine" if self._session.backlog > self._limits.max_backlog_s * SAMPLE_RATE else None
+        return "engine" if self._meeting.backlog > self._limits.max_backlog_s * SAMPLE_RATE else None
 
     def _pump(self) -> None:
         """Carry out what the session wants now."""
-        session = self._session
-        for id in session.tasks_to_cancel():
+        meeting = self._meeting
+        for id in meeting.tasks_to_cancel():
             if running := self._running.pop(id, None):
                 running.cancel()
-        while tasks := session.tasks_to_run():
+        while tasks := meeting.tasks_to_run():
             for task in tasks:
                 self._run(task)
-        for event in session.events_to_send():
+        for window in meeting.windows_to_hear():
+            self._listen(window)
+        for event in meeting.events_to_send():
             self._delays.observe(event, self._loop.time())
-            message = present(event)
-            self._entry.record.keep(message)
-            self._outbox.put(message)
+            self._outbox.put(self._entry.record.keep(present(event)))
             if isinstance(event, Flushed):
                 self._flushes -= 1
             elif isinstance(event, Ended):
+                self._entry.renamer = None  # nothing follows the receipt
                 self.ended.set()
         self._eased.set()
 
     def _run(self, task: RecognitionTask) -> None:
         if self._given_up:
-            self._session.receive_failure(task.id, "finish_deadline", retryable=False)
+            self._meeting.receive_failure(task.id, "finish_deadline", retryable=False)
         else:
             assert self._group is not None, "begin comes first"
             self._running[task.id] = self._group.create_task(self._decode(task))
@@ -249,7 +297,7 @@ class Live:
             await self._failed(task, error)
         else:
             self._recovered()
-            self._session.receive_hypothesis(task.id, hypothesis)
+            self._meeting.receive_hypothesis(task.id, hypothesis)
         self._running.pop(task.id, None)
         self._pump()
 
@@ -263,7 +311,7 @@ class Live:
             await asyncio.sleep(min(RETRY_S * 2 ** max(0, self._tries - 1), LONGEST_RETRY_S))
         else:
             self._recovered()
-        self._session.receive_failure(task.id, error.cause, retryable=retryable)
+        self._meeting.receive_failure(task.id, error.cause, retryable=retryable)
 
     def _worth_another(self, error: EngineError) -> bool:
         """Whether a final that failed is asked for again: a few times where an engine began it, and as long
@@ -279,6 +327,24 @@ class Live:
     def _recovered(self) -> None:
         self._failures = self._tries = 0
         self._out_since = None
+
+    def _listen(self, window: SpeakerTask) -> None:
+        if self._given_up:
+            self._meeting.receive_voices(window.id, None)
+        else:
+            assert self._group is not None, "begin comes first"
+            self._running[window.id] = self._group.create_task(self._hear(window))
+
+    async def _hear(self, window: SpeakerTask) -> None:
+        assert self._services.encoder is not None
+        heard: SpeakerWindow | None = None
+        try:
+            heard = await self._services.encoder.voices(window)
+        except EngineError as error:
+            self._services.metrics.unheard.add(cause=error.cause)
+        self._running.pop(window.id, None)
+        self._meeting.receive_voices(window.id, heard)
+        self._pump()
 
     def _spawn_deadline(self) -> None:
         assert self._group is not None, "begin comes first"
@@ -298,5 +364,6 @@ class Live:
         running, self._running = self._running, {}
         for id, task in running.items():
             task.cancel()
-            self._session.receive_failure(id, "finish_deadline", retryable=False)
+            self._meeting.receive_failure(id, "finish_deadline", retryable=False)
+            self._meeting.receive_voices(id, None)
         self._pump()

@@ -112,6 +112,9 @@ class Metrics:
             "What the engine counts itself: guards' alarms, tokens and others.",
             Mirror(),
         )
+        self.unheard = new(
+            "windows_unheard_total", "Windows whose voices could not be told apart.", Counter()
+        )
         self.loops = new("loops_total", "Decodes that a guard stopped in a loop.", Counter())
         self.sessions = new("sessions_active", "Live sessions.", Gauge())
         self.started = new("sessions_total", "Sessions started.", Counter())

@@ -41,6 +41,7 @@ def main(argv: Sequence[str]) -> int:
                 "server.port": arguments.port,
                 "engine.kind": arguments.engine,
                 "engine.model": arguments.model,
+                "session.speakers": arguments.speakers,
             },
         )
         _log(settings.server.log_level)
@@ -64,6 +65,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, help="port to listen on (8765); 0 takes a free one")
     parser.add_argument("--engine", choices=sorted(ENGINES), help="which engine (local)")
     parser.add_argument("--model", metavar="NAME|PATH", help="weights: a name or a folder")
+    parser.add_argument(
+        "--no-speakers",
+        dest="speakers",
+        action="store_const",
+        const=False,
+        help="tell no voices apart where a client does not ask for it",
+    )
     return parser
 
 

@@ -70,6 +70,15 @@ class EngineSettings(Struct, frozen=True, forbid_unknown_fields=True):
     partial_deadline_s: Positive = 10.0
 
 
+class EncoderSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """What tells voices apart."""
+
+    threads: Count = 1
+    """CPU threads."""
+    voices: str = ""
+    """Folder of the enrolled voices; empty takes `seamscribe/voices` in the user's data folder."""
+
+
 class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What this endpoint takes from its users."""
 
@@ -98,7 +107,17 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     server: ServerSettings = ServerSettings()
     session: SessionSettings = SessionSettings()
     engine: EngineSettings = EngineSettings()
+    encoder: EncoderSettings = EncoderSettings()
     limits: LimitSettings = LimitSettings()
+
+
+def voices_folder(settings: Settings, environment: Mapping[str, str] | None = None) -> Path:
+    """Where enrolled voices are kept (`XDG_DATA_HOME`)."""
+    environment = os.environ if environment is None else environment
+    if settings.encoder.voices:
+        return Path(settings.encoder.voices).expanduser()
+    data = environment.get("XDG_DATA_HOME")
+    return (Path(data) if data else Path.home() / ".local" / "share") / "seamscribe" / "voices"
 
 
 _PATH = re.compile(r" - at `\$\.?([^`]*)`$")
@@ -218,9 +237,9 @@ def _check_window(path: str, window_s: float, session: SessionSettings, where: s
 
 
 def vars_of(session: SessionSettings) -> dict[str, float]:
-    """The session's settings by name; it has slots and so no `__dict__`."""
+    """The session's numbers by name; it has slots and so no `__dict__`."""
     values: dict[str, float] = msgspec.to_builtins(session)
-    return values
+    return {name: value for name, value in values.items() if not isinstance(value, bool)}
 
 
 def _unknown(path: str, known: Iterable[str], where: str) -> SettingsError:

@@ -76,6 +76,7 @@ class GapDeclared:
     start: int
     end: int
     cause: str
+    track: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,8 @@ class Receipt:
 @dataclass(frozen=True, slots=True)
 class Ended:
     receipt: Receipt
+    tracks: tuple[Receipt, ...] = ()
+    """One for each track, where there are several; then `receipt` sums them up."""
 
 
 Event = SegmentUpdated | SpeakerRevised | SpeakerNamed | GapDeclared | Flushed | Ended

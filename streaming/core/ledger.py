@@ -6,7 +6,9 @@ same kind merge, so that an eight hour meeting of a thousand turns keeps a few t
 
 from __future__ import annotations
 
-from .events import Cover, Covered
+from collections.abc import Sequence
+
+from .events import Cover, Covered, Receipt
 
 
 class Ledger:
@@ -31,3 +33,23 @@ class Ledger:
     @property
     def spans(self) -> tuple[Covered, ...]:
         return tuple(self._spans)
+
+
+_WEIGHT = {Cover.SILENCE: 0, Cover.TEXT: 1, Cover.GAP: 2}
+
+
+def merged(receipts: Sequence[Receipt]) -> Receipt:
+    """One receipt for tracks on one clock: a sample is a gap if it is one on any track, else text if it is
+    on any."""
+    ledger = Ledger()
+    borders = sorted({span.end for receipt in receipts for span in receipt.spans})
+    places = [0] * len(receipts)
+    for border in borders:
+        spans = []
+        for i, receipt in enumerate(receipts):
+            while receipt.spans[places[i]].end < border:
+                places[i] += 1
+            spans.append(receipt.spans[places[i]])
+        most = max(spans, key=lambda span: _WEIGHT[span.cover])
+        ledger.cover(border, most.cover, most.cause)
+    return Receipt(receipts[0].samples, sum(receipt.words for receipt in receipts), ledger.spans)

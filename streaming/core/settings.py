@@ -40,6 +40,11 @@ class SessionSettings:
     segment_s: float = 15.0
     """A segment without a pause is closed near this length, at a sentence's end; at twice it anyway."""
 
+    speakers: bool = True
+    """Whether voices are told apart where the client does not say."""
+    revise_s: float = 30.0
+    """A speaker's label may be revised this long after the words were spoken."""
+
     def gate(self) -> GateSettings:
         return GateSettings(
             on=self.voice_on,

@@ -1,0 +1,262 @@
+"""One meeting: a session for each track on one clock, who speaks, and one stream of events.
+
+Without tracks there is one session, and its voices are told apart where a linker is given. With tracks the
+track is the speaker. Words are counted track by track, segments share one numbering, and `Flushed` and
+`Ended` come once they hold for every track.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from engine.contract import (
+    SAMPLE_RATE,
+    Audio,
+    Capabilities,
+    Hypothesis,
+    RecognitionTask,
+    SpeakerTask,
+    SpeakerWindow,
+    Voice,
+)
+
+from .attribution import Attribution, Numbered
+from .echo import EchoGate
+from .events import Ended, Event, Flushed, GapDeclared, SegmentUpdated, SpeakerNamed
+from .ledger import merged
+from .listening import Listener, ListeningSettings, TagListener
+from .session import Session
+from .settings import SessionSettings
+from .spans import to_samples
+from .speakers import Linker
+
+
+@dataclass(slots=True, eq=False)
+class _Track:
+    session: Session
+    segments: Attribution | Numbered
+    index: int | None
+    flushed: deque[Flushed] = field(default_factory=deque)
+    """Answers that another track still owes."""
+    ended: Ended | None = None
+
+
+class Meeting:
+    """Not thread-safe; every method returns at once. Same audio, verdicts and replies, same transcript."""
+
+    def __init__(
+        self,
+        id: str,
+        settings: SessionSettings,
+        capabilities: Capabilities,
+        *,
+        language: str | None = None,
+        context: str = "",
+        hotwords: tuple[str, ...] = (),
+        tracks: Sequence[str | None] = (),
+        linker: Linker | None = None,
+        listening: ListeningSettings | None = None,
+    ) -> None:
+        """`tracks` are the participants, by name if they have one; `linker` is for a stream without."""
+        if tracks and linker is not None:
+            raise ValueError("tracks are speakers already: give tracks or a linker")
+        self._ids = itertools.count(1)
+        self._events: list[Event] = []
+        self._linker = linker
+        self._revise = to_samples(settings.revise_s)
+        self._listener: Listener | TagListener | None = None
+        if linker is not None:
+            kind = TagListener if capabilities.speaker_tags else Listener
+            self._listener = kind(id, listening or ListeningSettings())
+        self._frozen = 0  # what readers know of
+        self._names: dict[int, str] = {}
+        self._echo = EchoGate(len(tracks)) if len(tracks) > 1 else None
+        self._ended = False
+        self._tracks: list[_Track] = []
+        self._tasks: dict[str, tuple[_Track, RecognitionTask]] = {}
+        for index in range(len(tracks) or 1):
+            session = Session(
+                f"{id}.{index + 1}" if tracks else id,
+                settings,
+                capabilities,
+                language=language,
+                context=context,
+                hotwords=hotwords,
+            )
+            number = index if tracks else None
+            segments = (
+                Attribution(linker, self._ids)
+                if linker is not None
+                else Numbered(self._ids, track=number, speaker=None if number is None else number + 1)
+            )
+            self._tracks.append(_Track(session, segments, number))
+        for number, name in enumerate(tracks, 1):
+            if name is not None:
+                self.rename(number, name)
+
+    # -- what it tells ---------------------------------------------------------------------------
+
+    @property
+    def received(self) -> int:
+        """Samples received so far, on the one clock."""
+        return self._tracks[0].session.received
+
+    @property
+    def backlog(self) -> int:
+        """Speech received but not decoded yet on the track that is furthest behind, samples."""
+        return max(track.session.backlog for track in self._tracks)
+
+    def tasks_to_run(self) -> list[RecognitionTask]:
+        tasks = []
+        for track in self._tracks:
+            for task in track.session.tasks_to_run():
+                self._tasks[task.id] = track, task
+                tasks.append(task)
+        return tasks
+
+    def tasks_to_cancel(self) -> list[str]:
+        """Ids of tasks whose reply is no longer wanted."""
+        ids = [id for track in self._tracks for id in track.session.tasks_to_cancel()]
+        for id in ids:
+            self._tasks.pop(id, None)
+        return ids
+
+    def windows_to_hear(self) -> list[SpeakerTask]:
+        """Windows whose voices are wanted, one at a time."""
+        return self._listener.tasks_to_run() if self._listener is not None else []
+
+    def events_to_send(self) -> list[Event]:
+        events, self._events = self._events, []
+        return events
+
+    def stretch(self, factor: float) -> None:
+        """Load told by the shell: refreshes and windows become rarer by `factor` (>= 1)."""
+        for track in self._tracks:
+            track.session.stretch(factor)
+        if self._listener is not None:
+            self._listener.stretch = max(1.0, factor)
+
+    # -- what it hears ---------------------------------------------------------------------------
+
+    def receive_audio(self, frames: Sequence[Audio], voices: Sequence[list[Voice]]) -> None:
+        """Whole frames of every track, as many of each, with their verdicts."""
+        if not len(frames) == len(voices) == len(self._tracks):
+            raise ValueError(f"{len(frames)} channels do not fit {len(self._tracks)} tracks")
+        if self._echo is not None:
+            voices = self._echo.judge(tuple(frames), tuple(voices))
+        for track, audio, verdicts in zip(self._tracks, frames, voices, strict=True):
+            track.session.receive_audio(audio, verdicts)
+        if isinstance(self._listener, Listener):
+            self._listener.receive_audio(frames[0], voices[0])
+        self._gather()
+        # In steps of a second, so that it costs nothing to speak of.
+        self._freeze((self.received - self._revise) // SAMPLE_RATE * SAMPLE_RATE)
+
+    def receive_flush(self, id: str) -> None:
+        """Make everything received final; `Flushed(id)` follows when it is."""
+        for track in self._tracks:
+            track.session.receive_flush(id)
+        self._gather()
+
+    def receive_end(self, tails: Sequence[Audio]) -> None:
+        """No more audio after `tails` (fewer than FRAME samples each, the odd rest); `Ended` follows."""
+        for track, tail in zip(self._tracks, tails, strict=True):
+            track.session.receive_end(tail)
+        if self._listener is not None:
+            self._listener.end()
+        self._gather()
+
+    def receive_hypothesis(self, task: str, hypothesis: Hypothesis) -> None:
+        """The reply to a task; a stale or unknown one changes nothing."""
+        if (found := self._tasks.pop(task, None)) is None:
+            return
+        track, asked = found
+        track.session.receive_hypothesis(task, hypothesis)
+        if isinstance(self._listener, TagListener):
+            self._listener.receive_words(asked, hypothesis.words)
+        self._gather()
+
+    def receive_failure(self, task: str, cause: str, *, retryable: bool) -> None:
+        """The task failed: see `Session.receive_failure`."""
+        if (found := self._tasks.pop(task, None)) is None:
+            return
+        found[0].session.receive_failure(task, cause, retryable=retryable)
+        self._gather()
+
+    def receive_voices(self, task: str, window: SpeakerWindow | None) -> None:
+        """The voices of a window; None where listening failed: the next window covers its audio too."""
+        if self._listener is None or self._linker is None:
+            return
+        if window is not None:
+            self._linker.hear(window)
+            self._review()
+        self._listener.receive_answer(task)
+        self._gather()
+
+    def rename(self, speaker: int, name: str) -> None:
+        """From now on, and for everything said before, `speaker` is called `name`; empty: by its number
+        again. Raises KeyError for a number that nobody has."""
+        if self._linker is not None:
+            self._linker.rename(speaker, name)
+        elif speaker not in {track.index + 1 for track in self._tracks if track.index is not None}:
+            raise KeyError(speaker)
+        self._name(speaker, name, None)
+
+    # -- who speaks ------------------------------------------------------------------------------
+
+    def _review(self) -> None:
+        """Tell what new evidence changes."""
+        assert self._linker is not None
+        for track in self._tracks:
+            self._events += track.segments.review()
+        for speaker, (name, score) in self._linker.names.items():
+            if self._names.get(speaker) != name:
+                self._name(speaker, name, score)
+
+    def _freeze(self, before: int) -> None:
+        if self._linker is None:
+            return
+        self._linker.freeze(max(before, 0))
+        if self._linker.frozen > self._frozen:
+            self._frozen = self._linker.frozen
+            self._review()
+
+    def _name(self, speaker: int, name: str, score: float | None) -> None:
+        self._names[speaker] = name
+        self._events.append(SpeakerNamed(speaker, name, score))
+
+    # -- one stream of events --------------------------------------------------------------------
+
+    def _gather(self) -> None:
+        for track in self._tracks:
+            for event in track.session.events_to_send():
+                self._pass_on(track, event)
+        while all(track.flushed for track in self._tracks):
+            answers = [track.flushed.popleft() for track in self._tracks]
+            self._events.append(Flushed(answers[0].id, min(answer.sample for answer in answers)))
+        if not self._ended and all(track.ended for track in self._tracks):
+            if self._listener is not None and not self._listener.done:
+                return
+            self._ended = True
+            self._freeze(self.received + 1)
+            self._events.append(self._end())
+
+    def _pass_on(self, track: _Track, event: Event) -> None:
+        match event:
+            case SegmentUpdated():
+                self._events += track.segments.receive(event)
+            case GapDeclared(start, end, cause):
+                self._events.append(GapDeclared(start, end, cause, track.index))
+            case Flushed():
+                track.flushed.append(event)
+            case Ended():
+                track.ended = event
+
+    def _end(self) -> Ended:
+        receipts = tuple(track.ended.receipt for track in self._tracks if track.ended is not None)
+        if len(receipts) == 1:
+            return Ended(receipts[0])
+        return Ended(merged(receipts), receipts)
