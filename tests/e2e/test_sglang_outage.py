@@ -272,6 +272,25 @@ async def test_a_stalled_engine_is_left_and_asked_again() -> None:
         assert client.words == expected(FIRST + SECOND + THIRD)
 
 
+async def test_a_client_that_leaves_takes_its_running_decode_along() -> None:
+    """It is aborted in the engine by its id; what was said is then decoded once more, for the record."""
+    slots = SlotsServer(fault=signs_of_life, faults=1)
+    async with site(slots) as engine:
+        recognizer = SglangRecognizer(
+            HttpTransport([engine.url]), SlotsPolicy(), ClientSettings(model="slots", deadline_s=30.0)
+        )
+        async with server(recognizer=recognizer) as running:
+            async with connect(f"http://{running.address}", Start()) as stream:
+                await stream.send(s16(speech("xxxx")))
+                await until(lambda: bool(engine.asked))
+                assert engine.aborted == []
+            await until(lambda: engine.aborted == [engine.asked[0]["rid"]])
+            await until(lambda: running.services.sessions.active == 0)
+            entry = running.services.sessions.find(stream.ready.session)
+            assert entry is not None
+            assert [w.text for s in entry.record.segments() for w in s.words] == expected("xxxx")
+
+
 def test_thirty_seconds_of_silence_of_the_engine_cost_no_word() -> None:
     """In virtual time, with the deadlines as they are shipped, while somebody goes on speaking."""
     slots = "xxxxx...xx.." * 12
