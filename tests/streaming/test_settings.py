@@ -65,6 +65,8 @@ def test_later_layers_win(tmp_path: Path) -> None:
         ("[server]\nkeep_finished_s = inf", "server.keep_finished_s"),
         ("[server]\nhost = ''", "server.host"),
         ("[server]\nhost = ' '", "server.host"),
+        ("[session]\nspeakers = 1", "session.speakers"),
+        ("[encoder]\nthreads = 0", "encoder.threads"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_its_path(tmp_path: Path, text: str, path: str) -> None:
@@ -90,11 +92,18 @@ def test_every_list_can_come_from_the_environment() -> None:
     sections = {field.name: field.type for field in msgspec.structs.fields(Settings)}
     lists = {
         f"{name}.{field.name}"
-        for name in ("server", "engine", "limits")
+        for name in ("server", "engine", "encoder", "limits")
         for field in msgspec.structs.fields(sections[name])
         if isinstance(field.default, tuple)
     }
     assert lists == LISTS
+
+
+def test_speakers_can_be_left_alone_in_every_layer(tmp_path: Path) -> None:
+    assert load(None, {}).session.speakers
+    assert not load(written(tmp_path, "[session]\nspeakers = false"), {}).session.speakers
+    assert not load(None, {"SEAMSCRIBE_SESSION__SPEAKERS": "false"}).session.speakers
+    assert not load(None, {}, {"session.speakers": False}).session.speakers
 
 
 def test_the_layer_that_spoils_a_setting_is_named(tmp_path: Path) -> None:
