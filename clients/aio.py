@@ -6,6 +6,10 @@
         async for message in stream:
             ...
 
+Where each channel is somebody, `Start` says who, and `send` takes the channels interleaved:
+
+    Start(audio=AudioFormat(channels=2), tracks=(Track("Ann"), Track("Bob")))
+
 Everything is bounded: what waits to be read or sent, and how long each step may take.
 
     ClientError          the stream cannot go on; `retryable` tells whether trying again makes sense

@@ -29,6 +29,7 @@ from .evaluate import Scored, evaluate
 from .live import Played, plan, play_slots
 from .meter import Meter, metering
 from .offline import SETTINGS, Offline, weights_hash
+from .tracks import deal, parts_of
 
 EXIT_OK, EXIT_FAULT, EXIT_NOTHING, EXIT_NO_SERVER = 0, 1, 2, 3
 SPOKEN = "languages/zh-,languages/ja-,languages/es-,languages/fr-"
@@ -65,6 +66,9 @@ def parser() -> argparse.ArgumentParser:
     kinds = made.add_subparsers(required=True, metavar="KIND")
     live = _kind(kinds, "live", "streams at speed 1 against reference texts", _live)
     live.add_argument("--streams", type=int, default=1, help="how many at once (default 1)")
+    live.add_argument(
+        "--tracks", type=int, default=1, help="participants in each stream, a clip each (default 1)"
+    )
     live.add_argument("--seconds", type=float, help="audio per stream; left out: every clip once")
     live.add_argument(
         "--select", default="en", help="librispeech, ljspeech, long, en; en:1688; parts of paths"
@@ -141,7 +145,8 @@ async def measured(
     options: argparse.Namespace, clips: Sequence[Clip], slots: Sequence[Sequence[Clip]], pace: Pace
 ) -> tuple[list[tuple[Clip, Scored]], Meter | None, dict[str, Any]]:
     """Read offline, play, score."""
-    readings = dict(zip(map(id, clips), offline(options, clips), strict=True))
+    spoken = [part for clip in clips for part in parts_of(clip)]
+    readings = dict(zip(map(id, spoken), offline(options, spoken), strict=True))
 
     def start(clip: Clip) -> Start:
         return Start(language=clip.language if options.pin_language else None)
@@ -179,7 +184,9 @@ def settings(options: argparse.Namespace, played: Played) -> dict[str, Any]:
 
 
 async def _live(options: argparse.Namespace) -> int:
-    clips = build(options.audio, options.select, options.seed, tell)
+    clips: Sequence[Clip] = build(options.audio, options.select, options.seed, tell)
+    if options.tracks != 1:
+        clips = deal(clips, options.tracks)
     slots = plan(clips, options.streams, options.seconds)
     audio_s = max(sum(clip.seconds for clip in slot) for slot in slots)
     tell(f"{len(clips)} clips, {options.streams} at once: {audio_s / 60:.1f} minutes")

@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from clients.aio import ClientError
+from clients.participants import with_tracks
 from clients.play import Arrival, Pace, Playback, play
-from streaming.wire.messages import Start
+from streaming.wire.messages import Ended, Start, Track
 
 from .corpus import Clip
+from .tracks import Joined, apart
 
 Played = list[tuple[Clip, Playback]]
 Tell = Callable[[str], None]
@@ -47,7 +49,7 @@ def _round(clips: Sequence[Clip], first: int, seconds: float) -> list[Clip]:
 async def play_slots(
     url: str, slots: Sequence[Sequence[Clip]], pace: Pace, start: Callable[[Clip], Start], tell: Tell
 ) -> Played:
-    """Play all slots at once; every clip comes back, also one that failed."""
+    """Play all slots at once; every clip comes back, also one that failed, of joined clips each part."""
     groups = await asyncio.gather(
         *(_slot(url, number, clips, pace, start, tell) for number, clips in enumerate(slots))
     )
@@ -66,24 +68,31 @@ async def _slot(
     await asyncio.sleep(number * _GOLDEN % 1 * _SPREAD_S if pace.speed is not None else 0)
     played: Played = []
     for clip in clips:
-        playback = await play_clip(url, clip, pace, start(clip))
-        faults = f", {len(playback.faults())} faults" if playback.faults() else ""
+        parts = await play_clip(url, clip, pace, start(clip))
+        count = sum(len(playback.faults()) for _, playback in parts)
+        faults = f", {count} faults" if count else ""
         tell(f"stream {number + 1}: {clip.name}, {clip.seconds:.0f} s{faults}")
-        played.append((clip, playback))
+        played += parts
     return played
 
 
-async def play_clip(url: str, clip: Clip, pace: Pace, start: Start) -> Playback:
+async def play_clip(url: str, clip: Clip, pace: Pace, start: Start) -> Played:
     """Play one clip; a stream that never came about is a failure of the playback, not an error."""
-    playback = Playback(clip.name)
+    playback, ends = Playback(clip.name), list[Ended]()
+
+    def listen(_: Playback, arrival: Arrival) -> None:
+        # The playback itself keeps what a bench needs, but for the receipts of tracks.
+        if isinstance(arrival.message, Ended):
+            ends.append(arrival.message)
+
+    if isinstance(clip, Joined):
+        start = with_tracks(start, [Track()] * len(clip.parts))
     data = clip.pcm.tobytes()
     pieces = (data[at : at + _BLOCK] for at in range(0, len(data), _BLOCK))
     try:
-        await play(playback, url, start, pieces, pace, _ignore)
+        await play(playback, url, start, pieces, pace, listen)
     except ClientError as error:
         playback.failure = str(error)
-    return playback
-
-
-def _ignore(playback: Playback, arrival: Arrival) -> None:
-    """The playback itself keeps what a bench needs."""
+    return (
+        apart(clip, playback, ends[0] if ends else None) if isinstance(clip, Joined) else [(clip, playback)]
+    )
