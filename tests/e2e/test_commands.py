@@ -62,6 +62,34 @@ def test_several_files_are_several_streams(tmp_path: Path, capsys: pytest.Captur
     }
 
 
+def test_files_as_tracks_are_one_stream_of_named_people(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # One after the other: what both would say at once has no order in a text.
+    one, two = wav(tmp_path / "one.wav", "xx-------"), wav(tmp_path / "two.wav", "-----xx--")
+    assert run(one, two, "--tracks", "--track-name", "Ann", "--format", "json") == replay.EXIT_OK
+    said = capsys.readouterr()
+    segments = [s for s in json.loads(said.out)["segments"] if s["text"]]
+    assert [(s["track"], s["speaker"], s["name"]) for s in segments] == [(0, 1, "Ann"), (1, 2, "two")]
+    assert [s["text"].split() for s in segments] == [expected("xx-------"), expected("-----xx--")]
+    assert "one.wav: receipt for 4.50 s" in said.err
+
+
+def test_tracks_that_are_none_are_told_before_a_server_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(wav(tmp_path / "a.wav"))
+    assert replay.main([path, "--tracks", "--url", "http://127.0.0.1:9"]) == replay.EXIT_FILE
+    assert "has 1 channel: --tracks takes a file of 2 to 8 channels" in capsys.readouterr().err
+    for wrong, text in (
+        (["--track-name", "Ann"], "--track-name needs --tracks"),
+        (["--tracks", "--track-name", ""], "1 to 64 characters"),
+    ):
+        with pytest.raises(SystemExit):
+            replay.main([path, *wrong])
+        assert text in capsys.readouterr().err
+
+
 def test_events_replay_to_the_same_captions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     events = tmp_path / "events.jsonl"
     assert run(wav(tmp_path / "a.wav"), "--events", events, "--format", "json") == replay.EXIT_OK
