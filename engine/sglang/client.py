@@ -25,6 +25,9 @@ from .transport import Part, Request, Transport
 PRIORITIES = {Priority.FINAL: 30, Priority.FIRST: 20, Priority.REFRESH: 10, Priority.BATCH: 0}
 """Ours, smaller first, as SGLang's, larger first."""
 
+SILENCE_PEAK = 1e-4
+"""Audio that never exceeds this (-80 dBFS) is not sent: it holds no words, and models make some up."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
@@ -82,6 +85,8 @@ class SglangRecognizer:
         if self._closed:
             raise EngineError("closed", "the engine is shut down", retryable=False)
         self._check(task)
+        if float(np.abs(task.audio).max(initial=0.0)) <= SILENCE_PEAK:
+            return Hypothesis((), no_speech=1.0)
         limit = self._settings.deadline_s
         try:
             async with asyncio.timeout(limit):

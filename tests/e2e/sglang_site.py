@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,32 +30,78 @@ def client(transport: Any, folder: Path, **more: Any) -> SglangRecognizer:
     return SglangRecognizer(transport, open_serving(folder), settings)
 
 
-@asynccontextmanager
-async def server(folder: Path, port: int, **extra: Any) -> AsyncIterator[HttpTransport]:
-    """`seamscribe engine`'s command as a child, and a transport to it."""
-    facts = open_serving(folder).facts
-    flags = {"enable_metrics": True, "port": port, **extra}
-    command, added = server_command(folder, facts, CPU, SMALL, flags)
-    assert command[0] == sys.executable
-    with tempfile.TemporaryFile("w+") as log:
-        child = await asyncio.to_thread(
-            subprocess.Popen,
-            command,
-            env=os.environ | added | {"PYTHONPATH": str(ROOT)},
-            stdout=log,
-            stderr=log,
-        )
-        transport = HttpTransport([f"http://127.0.0.1:{port}"])
-        try:
+class Child:
+    """`seamscribe engine`'s command as a child process, with the engine's own counters switched on."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        flags = {"enable_metrics": True, "port": port}
+        self._command, added = server_command(folder, open_serving(folder).facts, CPU, SMALL, flags)
+        assert self._command[0] == sys.executable
+        self._environment = os.environ | added | {"PYTHONPATH": str(ROOT)}
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f"http://127.0.0.1:{port}"
+
+    async def start(self) -> None:
+        """Returns when it serves."""
+        transport = HttpTransport([self.url])
+        with tempfile.TemporaryFile("w+") as log:
+            child = self._process = await asyncio.to_thread(
+                subprocess.Popen,
+                self._command,
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
             async with asyncio.timeout(240):
                 while not await transport.healthy():
                     assert child.poll() is None, (log.seek(0), log.read()[-4000:])[1]
-                    await asyncio.sleep(0.5)
-            yield transport
-        finally:
-            await transport.close()
-            child.terminate()
+                    await asyncio.sleep(0.25)
+        await transport.close()
+
+    async def end(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """Signal the process and its workers, and wait."""
+        child, self._process = self._process, None
+        if child is not None:
+            os.killpg(child.pid, how) if how is signal.SIGKILL else child.terminate()
             await asyncio.to_thread(child.wait, 60)
+
+
+@asynccontextmanager
+async def server(folder: Path, port: int) -> AsyncIterator[Child]:
+    child = Child(folder, port)
+    try:
+        await child.start()
+        yield child
+    finally:
+        await child.end()
+
+
+@asynccontextmanager
+async def command(*arguments: str) -> AsyncIterator[tuple[str, subprocess.Popen[str]]]:
+    """`seamscribe serve` as a child: its address once it listens, and the process."""
+    process = await asyncio.to_thread(
+        subprocess.Popen,
+        [sys.executable, "-m", "streaming", "serve", "--port", "0", *arguments],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(240):
+            line = ""
+            while "listening on http://" not in line:
+                line = await asyncio.to_thread(process.stdout.readline)
+                assert line, process.poll()
+        yield line.split("http://")[1].split()[0], process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        await asyncio.to_thread(process.wait, 60)
+        process.stdout.close()
 
 
 def engine(folder: Path, **extra: Any) -> InprocTransport:

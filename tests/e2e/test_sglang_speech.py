@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import csv
-from collections.abc import Iterable
+import signal
+from collections.abc import Awaitable, Callable, Iterable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,15 +17,22 @@ import numpy as np
 import pytest
 import soxr
 
-from engine.contract import Audio, Priority, RecognitionTask, Word, join
+from engine.contract import UNREACHABLE, Audio, Priority, RecognitionTask, Word, join
 from engine.local.recognizer import open_recognizer
 from engine.sglang.bench.clips import distance, words
 from engine.sglang.client import SglangRecognizer
-from engine.sglang.http1 import Endpoint
 from engine.sglang.opening import serving_folder
+from engine.sglang.http import HttpTransport
+from engine.sglang.http1 import Endpoint
+from streaming.app import running as running_services
+from streaming.settings import EngineSettings, Settings
+from tests.engine import conformance as conform
+from tests.engine.sglang.scripted import until
 from tests.support.data import DATA, needs_data
+from tests.support.server import listening
 
-from .sglang_site import client, engine, server
+from .sglang_sessions import in_two_halves, sessions_agree
+from .sglang_site import Child, client, command, engine, server
 
 pytestmark = [
     pytest.mark.sglang,
@@ -34,7 +42,11 @@ pytestmark = [
     needs_data,
 ]
 
-ENGLISH = 24
+ENGLISH = 12
+JFK = (
+    "And so my fellow Americans, ask not what your country can do for you,"
+    " ask what you can do for your country."
+)
 CHINESE = ("zh-funasr-asr_example.wav", "zh-funasr-sample.wav", "zh-aishell-BAC009S0724W0121.wav")
 
 
@@ -97,24 +109,63 @@ def errors(expected: list[str], found: list[str]) -> float:
     return 100.0 * wrong / sum(len(words(text)) for text in expected)
 
 
-async def test_english_over_http_and_a_disconnect_that_reaches_the_engine() -> None:
+async def test_english_over_http() -> None:
+    """One server for everything; at the end it is killed, and a session waits for the next one."""
     clips = english()
     folder = serving_folder("tiny.en")
-    async with server(folder, 31_711) as transport:
-        recognizer = client(transport, folder)
+    async with server(folder, 31_711) as child:
+        recognizer = client(HttpTransport([child.url]), folder)
+        await conforms(recognizer)
         found = await heard(recognizer, [audio for audio, _ in clips])
         await forced_words_are_continued(recognizer, clips[0][0])
-        before = await counted("http://127.0.0.1:31711")
-        running = asyncio.create_task(recognizer.recognize(task(99, np.tile(clips[0][0], 3)[: 29 * 16_000])))
-        await asyncio.sleep(0.4)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        async with asyncio.timeout(30):
-            while await counted("http://127.0.0.1:31711") == before:  # noqa: ASYNC110 - another process counts
-                await asyncio.sleep(0.2)
+        await a_disconnect_reaches_the_engine(recognizer, lambda: counted(child.url), clips[0][0])
+        await sessions_agree(recognizer, "tiny.en", "en", [audio for audio, _ in clips[:8]])
+        await recognizer.close()
+        await a_killed_engine_costs_a_session_nothing(child)
     texts = [text for _, text in clips]
     ours, other = errors(texts, found), errors(texts, reference("tiny.en", [audio for audio, _ in clips]))
     assert abs(ours - other) <= 2.0, (ours, other)
+
+
+async def conforms(recognizer: SglangRecognizer, *, every: int = 7) -> None:
+    """What every engine must do, on real speech."""
+    audio = read(DATA / "formats" / "jfk-44k1-stereo-24bit.flac")
+    whole = await conform.hears(recognizer, audio, JFK, most_errors=0.05)
+    await conform.continues_a_prefix(recognizer, audio, whole, every=every)
+    await conform.obeys_a_prefix_that_is_not_what_it_would_say(recognizer, audio, whole)
+    await conform.is_silent_on(recognizer, np.zeros(4 * 16_000, np.float32))
+    await conform.is_silent_on(recognizer, np.zeros(0, np.float32))
+    await conform.refuses_what_it_cannot_do(recognizer, audio)
+    await conform.goes_on_after_a_cancelled_task(recognizer, audio)
+
+
+async def a_disconnect_reaches_the_engine(
+    recognizer: SglangRecognizer, count: Callable[[], Awaitable[float]], audio: Audio
+) -> None:
+    """The engine's own counter of aborted requests grows when a caller leaves."""
+    before = await count()
+    running = asyncio.create_task(recognizer.recognize(task(99, np.tile(audio, 3)[: 29 * 16_000])))
+    await asyncio.sleep(0.4)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    async with asyncio.timeout(30):
+        while await count() == before:  # noqa: ASYNC110 - another process counts
+            await asyncio.sleep(0.2)
+
+
+async def a_killed_engine_costs_a_session_nothing(child: Child) -> None:
+    """SIGKILL in the middle of a session, another engine once it has asked in vain: the same words."""
+    audio = read(DATA / "formats" / "jfk-44k1-stereo-24bit.flac")
+    settings = Settings(engine=EngineSettings(kind="sglang", model="tiny.en", servers=(child.url,)))
+    async with running_services(settings) as services, listening(services) as place:
+
+        async def again() -> None:
+            await until(lambda: services.metrics.retries.value(cause=UNREACHABLE) >= 6)
+            await child.start()
+
+        undisturbed = await in_two_halves(place.address, audio)
+        disturbed = await in_two_halves(place.address, audio, lambda: child.end(signal.SIGKILL), again)
+    assert disturbed == undisturbed
 
 
 async def forced_words_are_continued(recognizer: SglangRecognizer, audio: Audio) -> None:
@@ -139,30 +190,64 @@ async def counted(url: str) -> float:
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
 
+async def counted_here() -> float:
+    """The same where the engine is in this process."""
+    prometheus = import_module("prometheus_client")
+    registry = prometheus.CollectorRegistry()
+    import_module("prometheus_client.multiprocess").MultiProcessCollector(registry)
+    return sum(
+        float(sample.value)
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name.startswith("sglang:num_aborted_requests")
+    )
+
+
 async def test_two_languages_in_one_process() -> None:
     folder = serving_folder("base")
-    transport = await asyncio.to_thread(engine, folder)
+    transport = await asyncio.to_thread(engine, folder, enable_metrics=True)
     recognizer = client(transport, folder)
     try:
+        await conforms(recognizer, every=11)
         chinese = [read(DATA / "languages" / name) for name in CHINESE]
-        clips = english()[:8]
         told = await heard(recognizer, chinese, language="zh")
         guessed = [await recognizer.recognize(task(number, clip)) for number, clip in enumerate(chinese)]
-        in_english = await heard(recognizer, [audio for audio, _ in clips], language="en")
         one = guessed[0]
         again = await recognizer.recognize(task(7, chinese[0], session="fresh", prefix=one.words[:4]))
+        detections = recognizer.counters["detection"]
+        await a_disconnect_reaches_the_engine(recognizer, counted_here, chinese[0])
+        await sessions_agree(recognizer, "base", "en", [audio for audio, _ in english()[:3]])
+        await sessions_agree(recognizer, "base", "zh", chinese, characters=True)
     finally:
         await recognizer.close()
     assert [found.language for found in guessed] == ["zh"] * len(chinese)
     assert all(found.language_probability > 0.5 for found in guessed)
     assert [join(found.words) for found in guessed] == told
     assert join([*one.words[:4], *again.words]) == told[0]
-    assert recognizer.counters["detection"] == 1
+    assert detections == 1
     # The other engine rounds its weights, which tells in three short clips: so the reference library here.
     other = by_the_library(folder, chinese, language="zh")
     wrong = sum(distance(list(a), list(b)) for a, b in zip(other, told, strict=True))
     assert wrong <= 0.02 * sum(map(len, other)), (told, other)
-    texts = [text for _, text in clips]
-    ours = errors(texts, in_english)
-    theirs = errors(texts, reference("base", [audio for audio, _ in clips], language="en"))
-    assert abs(ours - theirs) <= 2.0, (ours, theirs)
+
+
+async def test_the_command_and_the_death_of_the_engine_inside_it() -> None:
+    """`seamscribe serve --engine sglang`: its engine's worker is killed in the middle of a session, another
+    one started by the service itself; the session says everything, and the service ends in order."""
+    audio = read(DATA / "formats" / "jfk-44k1-stereo-24bit.flac")
+    async with command("--engine", "sglang", "--model", "tiny.en") as (address, process):
+        undisturbed = await in_two_halves(address, audio)
+        disturbed = await in_two_halves(address, audio, lambda: kill_workers(process.pid))
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(process.wait, 60) == 0
+    assert disturbed == undisturbed
+
+
+async def kill_workers(pid: int) -> None:
+    """SIGKILL for what computes in the engine of a process."""
+    psutil = import_module("psutil")
+    children = psutil.Process(pid).children(recursive=True)
+    workers = [child for child in children if "scheduler" in child.name() + " ".join(child.cmdline())]
+    assert workers, [child.cmdline() for child in children]
+    for worker in workers:
+        worker.kill()
