@@ -107,6 +107,15 @@ async def test_what_the_model_cannot_take_is_refused_before_it_is_sent() -> None
     assert transport.requests == []
 
 
+async def test_silence_is_not_sent() -> None:
+    transport = MemoryTransport(growing("Thank you."))
+    engine = recognizer(transport)
+    for audio in (np.zeros(48_000, np.float32), np.zeros(0, np.float32)):
+        found = await engine.recognize(task(audio=audio))
+        assert (found.words, found.no_speech) == ((), 1.0)
+    assert transport.requests == []
+
+
 async def test_a_session_is_asked_for_its_language_once() -> None:
     transport = MemoryTransport(growing("zh"))
     engine = recognizer(transport, PlainPolicy(detects=True))
