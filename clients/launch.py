@@ -1,9 +1,10 @@
-"""A server of our own for one command: `seamscribe serve` as a child process on a free loopback port."""
+"""Our own commands as child processes: a server on a free loopback port, or one that ends by itself."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -28,6 +29,21 @@ class Server:
     url: str
     pid: int
     log: Sequence[str] = ()
+
+
+def command(arguments: Sequence[str], patience_s: float) -> bool:
+    """Run another `seamscribe` command; whether it succeeded in time. What it says of failures is shown."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _ENTRY, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            timeout=patience_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
 
 
 @asynccontextmanager

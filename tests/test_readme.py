@@ -75,7 +75,8 @@ def test_the_first_screen_holds_two_commands() -> None:
 )
 def test_the_first_command_runs_the_demo(tmp_path: Path) -> None:
     said = run(commands()[0], tmp_path)
-    assert "best of times" in re.sub(r"\s+", " ", said).lower()
+    assert "originally from chicago" in re.sub(r"\s+", " ", said).lower()
+    assert "Speaker 1: " in said
     assert "receipt" in said.lower()
 
 
@@ -91,7 +92,7 @@ def test_every_server_setting_is_explained() -> None:
     sections = {field.name: field.type for field in msgspec.structs.fields(Settings)}
     missing = [
         f"{name}.{field.name}"
-        for name in ("server", "engine", "limits")
+        for name in ("server", "engine", "encoder", "limits")
         for field in msgspec.structs.fields(sections[name])
         if f"`{field.name}`" not in text
     ]

@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 import wave
+import zipfile
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
-from clients import bench, demo, replay
+from clients import bench, demo, recording, replay
 from clients.aio import connect
 from clients.captions import Captions
 from clients.launch import LaunchError, serving
@@ -336,12 +337,34 @@ def test_bench_without_audio_says_what_is_missing(tmp_path: Path, capsys: pytest
     assert "MANIFEST.tsv" in capsys.readouterr().err
 
 
-def test_the_demos_speech_is_found_without_importing_its_package() -> None:
-    path = demo.speech()
+def test_the_demos_reading_is_found_without_importing_its_package() -> None:
+    path = recording.reading()
     if path is None:
         pytest.skip("the demo extra is not installed")
     assert path.name == "two_cities.wav"
-    assert demo.SPEECH[0] not in sys.modules
+    assert recording.READING[0] not in sys.modules
+
+
+def test_the_demo_plays_the_reading_where_the_dialogue_cannot_be_had(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    assert demo.recording() == recording.reading()
+    assert f"pip could not fetch {recording.REQUIREMENT}" in capsys.readouterr().err
+    assert list(tmp_path.rglob("*.wav")) == []
+
+
+def test_another_recording_than_the_pinned_one_is_not_taken(tmp_path: Path) -> None:
+    wheel = tmp_path / "x.whl"
+    wheel.write_bytes(b"no archive")
+    with pytest.raises(recording.NoRecording, match="not the pinned recording"):
+        recording.taken(wheel)
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(recording.MEMBER, b"RIFF")
+    with pytest.raises(recording.NoRecording, match=r"x\.whl is not the pinned recording"):
+        recording.taken(wheel)
 
 
 def test_the_demo_refuses_a_file_without_audio(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -352,7 +375,7 @@ def test_the_demo_refuses_a_file_without_audio(tmp_path: Path, capsys: pytest.Ca
 
 @pytest.mark.real
 def test_the_demo_transcribes_real_speech(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = demo.speech()
+    source = recording.reading()
     if source is None:
         pytest.skip("the demo extra is not installed")
     from clients.audio import RATE, load
