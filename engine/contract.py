@@ -200,21 +200,10 @@ class SpeakerTask:
     start: int
     """Sample index of `audio[0]`."""
     tags: tuple[tuple[Span, ...], ...] | None = None
-    fresh: int | None = None
-    """Pieces are wanted only where they end after this sample, the end of the window before; None: all."""
 
     @property
     def end(self) -> int:
         return self.start + len(self.audio)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Piece:
-    """A second or two in which one voice is alone, and its vector: two people whom the window takes for one
-    voice still differ here."""
-
-    spans: tuple[Span, ...]
-    vector: Vector
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -227,7 +216,6 @@ class LocalSpeaker:
     """Its embedding; None where it is too short alone to have one."""
     alone: int
     """Samples of it alone, from which the vector was made."""
-    pieces: tuple[Piece, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
