@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from threading import BoundedSemaphore
 from typing import TypeVar
 
 from engine.contract import SAMPLE_RATE, Audio, EngineError, SpeakerTask, SpeakerTraits, SpeakerWindow, Vector
@@ -23,7 +24,7 @@ class Encoder:
         self._settings = settings or EncoderSettings()
         self._reader = WindowReader(networks, self._settings)
         self._pool = ThreadPoolExecutor(self._settings.threads, thread_name_prefix="speakers")
-        self._waiting = 0
+        self._places = BoundedSemaphore(self._settings.queue)
         self._closed = False
         self.counters: dict[str, float] = dict.fromkeys(
             ("speaker_windows", "speaker_audio_s", "speaker_cpu_s", "speaker_refused", "speaker_late"), 0.0
@@ -55,13 +56,13 @@ class Encoder:
     async def _run(self, work: Callable[[], T], samples: int) -> T:
         if self._closed:
             raise _closed()
-        if self._waiting >= self._settings.queue:
+        if not self._places.acquire(blocking=False):
             self.counters["speaker_refused"] += 1
-            raise EngineError(
-                "overloaded", f"{self._waiting} windows wait for the speaker encoder", retryable=True
-            )
-        self._waiting += 1
+            text = f"{self._settings.queue} windows wait for the speaker encoder"
+            raise EngineError("overloaded", text, retryable=True)
         future = self._pool.submit(_timed, work)
+        # A task that was given up keeps its place for as long as a thread works on it.
+        future.add_done_callback(lambda _: self._places.release())
         try:
             async with asyncio.timeout(self._settings.deadline_s):
                 found, cpu_s = await asyncio.wrap_future(future)
@@ -74,8 +75,6 @@ class Encoder:
             if self._closed and waiting is not None and not waiting.cancelling():
                 raise _closed() from None
             raise
-        finally:
-            self._waiting -= 1
         self.counters["speaker_windows"] += 1
         self.counters["speaker_audio_s"] += samples / SAMPLE_RATE
         self.counters["speaker_cpu_s"] += cpu_s

@@ -171,7 +171,7 @@ def embedding(tensors: Tensors) -> bytes:
 def pooling(tensors: Tensors) -> bytes:
     """`voiced` (1, 512, steps) and `masks` (voices, steps) of 0 and 1 -> `vectors` (voices, 192).
 
-    Made of the mean and the unbiased deviation of what a mask lets through, two steps at least; not normalised.
+    Made of the mean and the unbiased deviation of what a mask lets through (two steps at least), not unit.
     """
     g = Graph()
     rows = g.add("Transpose", g.add("Squeeze", "voiced", g.indices(0)), perm=[1, 0])

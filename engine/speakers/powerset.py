@@ -1,8 +1,8 @@
 """From the segmentation's class probabilities to who is heard in which step of 20 ms. PURE.
 
 The network names, for each of its frames, which of at most three local speakers speak, at most two at once:
-one class a set. A speaker's probability is the sum over the sets it is in. All that follows counts in steps of
-the embedding, `STEP` samples: a mask says both where a voice is heard and what its vector is made of.
+one class a set. A speaker's probability is the sum over the sets it is in. All that follows counts in steps
+of the embedding, `STEP` samples: a mask says both where a voice is heard and what its vector is made of.
 """
 
 from __future__ import annotations

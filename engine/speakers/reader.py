@@ -47,7 +47,7 @@ class EncoderSettings:
     """A voice that speaks less than this alone has no vector."""
     enrol_s: float = 1.0
     """Least speech of an enrolment."""
-    same: float = 0.4
+    same: float = 0.45
     """What `SpeakerTraits.same` says."""
     threads: int = 1
     queue: int = 256

@@ -1,8 +1,8 @@
 """Voices that the segmentation took for one are taken apart, those that it took for two put together. PURE.
 
 The segmentation hears changes and overlap well, but takes two alike voices for one now and then; their
-vectors tell them apart. Windows of a second slide over what each voice says alone. If they fall into two groups that
-are unlike, the voice is two.
+vectors tell them apart. Windows of a second slide over what each voice says alone. If they fall into two
+groups that are unlike, the voice is two.
 """
 
 from __future__ import annotations

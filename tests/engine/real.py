@@ -14,6 +14,7 @@ import pytest
 
 from engine.contract import Audio
 from engine.local.recognizer import LocalRecognizer, open_recognizer
+from engine.speakers.weights import folder as speakers_folder
 from engine.weights import PACKAGED, missing_packages
 
 DATA = Path(os.environ.get("SEAMSCRIBE_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
@@ -21,6 +22,10 @@ DATA = Path(os.environ.get("SEAMSCRIBE_DATA") or Path(__file__).resolve().parent
 needs_data = pytest.mark.skipif(
     not (DATA / "MANIFEST.tsv").is_file(),
     reason="the shared recordings are neither beside this checkout nor at SEAMSCRIBE_DATA",
+)
+
+needs_speakers = pytest.mark.skipif(
+    not speakers_folder().is_dir(), reason="the speaker networks are not here: seamscribe weights speakers"
 )
 
 
