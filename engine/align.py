@@ -14,7 +14,7 @@ from .contract import FRAME, Audio, Word
 from .units import Unit
 
 _MIN_WORD = FRAME
-_PAUSE_FRAMES = 6
+PAUSE_FRAMES = 6
 """A longer gap than this (0.12 s) is not inside a word."""
 _RANGE_DB = 35.0
 """This far below the window's loud parts nothing is spoken."""
@@ -42,26 +42,6 @@ def token_frames(path: Sequence[tuple[int, int]], tokens: int) -> Times:
     return np.maximum.accumulate(filled)
 
 
-def spread_frames(audio: Audio, begin: int, units: Sequence[Unit], tokens: int) -> Times:
-    """Guess token times without an alignment: the units' letters laid evenly over the audible frames.
-
-    `begin` is the sample of `audio` from which the text was spoken.
-    """
-    audible = np.flatnonzero(_audible(audio))
-    audible = audible[audible >= begin // FRAME]
-    last = len(audio) / FRAME
-    if len(audible) == 0:
-        return np.linspace(min(begin / FRAME, last), last, tokens + 1)
-    share = np.zeros(tokens + 1)
-    for unit in units:
-        low, high = int(unit.start), max(int(np.ceil(unit.end)), int(unit.start) + 1)
-        share[low + 1 : high + 1] += (len(unit.text) + 1) / (high - low)
-    share = np.cumsum(share)
-    share /= max(share[-1], 1e-9)
-    edges = np.append(audible, audible[-1] + 1).astype(np.float64)
-    return np.interp(share * len(audible), np.arange(len(edges)), edges)
-
-
 def timed_words(
     units: Sequence[Unit],
     frames: Times,
@@ -77,7 +57,7 @@ def timed_words(
     """
     offset = window[1] - len(audio)
     positions = np.arange(len(frames))
-    audible = _audible(audio)
+    audible = audible_frames(audio)
     words: list[Word] = []
     floor = window[0]
     for unit in units:
@@ -122,14 +102,14 @@ def _trim(audible: npt.NDArray[np.bool_], start: float, end: float) -> tuple[flo
     inside = np.flatnonzero(audible[low:high]) + low
     if len(inside) == 0:
         return start, end
-    breaks = np.flatnonzero(np.diff(inside) > _PAUSE_FRAMES) + 1
+    breaks = np.flatnonzero(np.diff(inside) > PAUSE_FRAMES) + 1
     stretches = np.split(inside, breaks)
     longest = max(stretches, key=len)
     return max(start, float(longest[0] * FRAME)), min(end, float((longest[-1] + 1) * FRAME))
 
 
-def _audible(audio: Audio) -> npt.NDArray[np.bool_]:
-    """Per 20 ms frame: whether it stands out from the window's noise floor and is not far below its peaks."""
+def audible_frames(audio: Audio) -> npt.NDArray[np.bool_]:
+    """Per frame of 20 ms: whether it stands out from the window's noise floor and is not far below its peaks."""
     count = -(-len(audio) // FRAME)
     if count == 0:
         return np.zeros(0, np.bool_)

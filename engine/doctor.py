@@ -12,6 +12,12 @@ from importlib.metadata import PackageNotFoundError, version
 
 from .contract import EngineError
 from .detector import open_detector
+from .policies.opening import OMNI, open_named, open_serving
+from .policies.serving import ModelFacts
+from .sglang.flags import LaunchSettings, Machine
+from .sglang.folders import serving_folder
+from .sglang.launcher import find_machine, weights_of, what_fits
+from .tuning import Row, see
 from .weights import DEFAULT_MODEL, PACKAGED, find_weights
 
 
@@ -50,7 +56,16 @@ def main(argv: Sequence[str]) -> int:
     """Print the findings; exit status 0 if `seamscribe serve` would run, 1 if something is missing."""
     parser = argparse.ArgumentParser(prog="seamscribe doctor", description="Check this installation.")
     parser.add_argument("--model", default=DEFAULT_MODEL, help="the model that is to be served")
+    parser.add_argument(
+        "--memory", type=float, metavar="GIB", help="what would fit on SGLang with so much GPU memory"
+    )
+    parser.add_argument("--fraction", type=float, metavar="F", help="its mem_fraction_static")
+    parser.add_argument(
+        "--recording", type=float, default=0.0, metavar="S", help="S seconds are to fit in one request"
+    )
     options = parser.parse_args(argv)
+    if options.memory is not None:
+        return _fits(options.model, options.memory, options.fraction, options.recording)
     findings = examine(options.model)
     for finding in findings:
         mark = "ok     " if finding.good else "MISSING" if finding.needed else "absent "
@@ -65,7 +80,42 @@ def main(argv: Sequence[str]) -> int:
     sys.stdout.write(
         f"`seamscribe serve` would run the embedded engine: {options.model}, {cores} worker(s).\n"
     )
+    memory = find_machine().memory_gib
+    if memory is None:
+        sys.stdout.write("No GPU here; `seamscribe doctor --memory GIB` says what would fit into one.\n")
+        return 0
+    return _fits(options.model, memory, options.fraction, options.recording)
+
+
+def _fits(model: str, memory_gib: float, fraction: float | None, recording_s: float) -> int:
+    """Print the KV arithmetic of `model` on one GPU; 1 where it cannot be served so."""
+    try:
+        facts, weights = _facts(model)
+        found = what_fits(
+            facts,
+            Machine(memory_gib=memory_gib),
+            LaunchSettings(),
+            weights_gib=weights,
+            fraction=fraction,
+            recording_s=recording_s,
+        )
+    except (EngineError, ValueError) as error:
+        sys.stdout.write(f"{model} on SGLang: {error}\n")
+        return 1
+    sys.stdout.writelines(f"{line}\n" for line in (f"{model} on SGLang:", *found.lines))
+    if found.problem is not None:
+        sys.stdout.write(f"It does not fit: {found.problem}; {see(Row.START_MEMORY, Row.RUN_MEMORY)}\n")
+        return 1
     return 0
+
+
+def _facts(model: str) -> tuple[ModelFacts, float]:
+    """A model's numbers and the GiB of its weights; packaged ones are converted the first time."""
+    if model in OMNI:
+        facts = open_named(model).facts
+        return facts, facts.weights_gib or 0.0
+    folder = serving_folder(model)
+    return open_serving(folder).facts, weights_of(folder)
 
 
 def _python() -> Finding:

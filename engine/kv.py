@@ -7,6 +7,14 @@ from dataclasses import dataclass
 
 GIB = 1024**3
 
+OVERHEAD_GIB = 1.3
+"""What the engine holds beside weights and cache (seeds: 28 layers in bf16, 16 and 24 GiB)."""
+FRACTION = 0.8
+"""What is counted with where the fraction is left to the engine."""
+RECORDING_GIB_PER_S = 5.3 / 3000
+"""Features and activations of one long recording while it is read: measured with 50 minutes on 24 GiB, taken
+as proportional."""
+
 
 def bytes_per_token(layers: int, kv_heads: int, head_dim: int, *, width: int = 2) -> int:
     """KV cache that one position takes: a key and a value in every layer; `width` bytes a number."""
@@ -96,3 +104,53 @@ def check(
             " (needs a restart), shorten the audio of a request, or lower its output budget"
         )
     return Advice(positions, idle, peak, problem)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a GPU holds, in sentences for an operator, and why it must not be started so, if it must not."""
+
+    lines: tuple[str, ...]
+    problem: str | None = None
+    crowded: bool = False
+    """Fewer requests fit at once than are allowed to run: some will wait for memory."""
+
+
+def fit(
+    load: Load,
+    per_token: int,
+    *,
+    memory_gib: float,
+    fraction: float,
+    weights_gib: float,
+    native_s: float,
+    window_s: float,
+    running: int,
+    recording_s: float = 0.0,
+) -> Fit:
+    """Live streams and the longest recording that fit; `recording_s` must fit as one request, 0 for none.
+
+    `window_s` is the audio of one live request, `running` how many the engine may decode at once.
+    """
+    longest = max(window_s, min(recording_s, native_s))
+    advice = check(
+        memory_gib,
+        fraction,
+        per_token,
+        weights_gib=weights_gib,
+        overhead_gib=OVERHEAD_GIB,
+        dynamic_gib=longest * RECORDING_GIB_PER_S,
+        need=load.tokens(longest),
+    )
+    live = streams(advice.positions, load, window_s=window_s)
+    lines = [
+        f"KV cache: {per_token} bytes a position, {advice.positions} positions at mem_fraction_static"
+        f" {fraction:g} of {memory_gib:g} GiB ({weights_gib:.1f} GiB of weights)",
+        f"memory: {advice.idle_gib:.1f} GiB once started, about {advice.peak_gib:.1f} while running",
+        f"live: {live} requests of {window_s:g} s at once",
+        f"recordings: {longest_s(advice.positions, load, native_s=native_s):.0f} s in one request",
+    ]
+    problem = advice.problem
+    if recording_s > native_s:
+        problem = f"recordings of {recording_s:g} s: the model takes {native_s:g} s in one request"
+    return Fit(tuple(lines), problem, crowded=live < running)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.align import spread_frames, timed_words, token_frames
+from engine.align import timed_words, token_frames
 from engine.contract import (
     SAMPLE_RATE,
     Audio,
@@ -23,6 +23,7 @@ from engine.contract import (
 )
 from engine.mel import HOP, log_mel
 from engine.policies.whisper import Output, Plan, Verdict, WhisperPolicy
+from engine.spread import spread_frames
 from engine.tokens import FileTokens
 
 from .settings import DecodeSettings

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, replace
 
 from engine.contract import SAMPLE_RATE, Finish, Hypothesis, RecognitionTask, Word
-from engine.guards import Alarm, Finished, GuardLimits, inspect
+from engine.guards import GuardLimits
 
 from .serving import Ask, ModelFacts, Reply
 from .text_words import estimated_words, readable
@@ -81,6 +81,7 @@ class MossTdServing:
             word_times=False,
             forced_prefix=False,
             speaker_tags=True,
+            weights_gib=1.6,
         )
 
     @property
@@ -121,8 +122,6 @@ class MossTdServing:
             known = task.prefix[-1].end
             words = [word for word in words if (word.start + word.end) // 2 >= known]
         finish = Finish.LOOP if reply.looped else Finish.LENGTH if reply.full else Finish.STOP
-        if finish is Finish.STOP and _ends_early(segments, seconds):
-            finish = Finish.LENGTH
         return Hypothesis(tuple(words), finish)
 
 
@@ -197,11 +196,3 @@ def _words(segment: Segment, task: RecognitionTask) -> list[Word]:
     free = replace(task, prefix=())
     tag = None if segment.speaker is None else f"S{segment.speaker:02d}"
     return [replace(word, tag=tag) for word in estimated_words(segment.text, free, low, high)]
-
-
-def _ends_early(segments: list[Segment], seconds: float) -> bool:
-    """Whether the last time mark is so far from the end that text is missing."""
-    last = segments[-1].end if segments else None
-    text = segments[-1].text if segments else ""
-    judged = Finished(text=text, full=False, audio_s=seconds, last_s=last)
-    return seconds > 60.0 and inspect(judged) is Alarm.SHORT

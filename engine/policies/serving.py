@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from engine.contract import Hypothesis, RecognitionTask
-from engine.guards import GuardLimits
+from engine.guards import Alarm, GuardLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class ModelFacts:
     context_text: bool = True
     speaker_tags: bool = False
     languages: tuple[str, ...] = ()
+    weights_gib: float | None = None
+    """Where no folder of ours holds them; None: the folder tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +65,14 @@ class Reply:
     ids: tuple[int, ...]
     text: str
     full: bool = False
-    looped: bool = False
-    """A guard stopped it."""
+    alarm: Alarm | None = None
+    """Why a guard stopped it while it ran."""
     logprobs: tuple[float, ...] = ()
+
+    @property
+    def looped(self) -> bool:
+        """Whether a guard stopped it."""
+        return self.alarm is not None
 
 
 class ServingPolicy(Protocol):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from engine.align import spread_frames, timed_words
+from engine.align import timed_words
 from engine.contract import RecognitionTask, Word
+from engine.spread import spread_frames
 from engine.units import split_units
 
 
@@ -23,7 +24,7 @@ def estimated_words(
     if not units:
         return []
     audio = task.audio[: high - task.start]
-    frames = spread_frames(audio, low - task.start, units, len(pieces))
+    frames = spread_frames(audio, low - task.start, units, len(pieces), reaches=end is not None)
     return timed_words(units, frames, (), audio, (low, high))
 
 

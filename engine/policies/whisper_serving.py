@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from engine.align import spread_frames, timed_words
+from engine.align import timed_words
 from engine.contract import SAMPLE_RATE, Finish, Hypothesis, Priority, RecognitionTask
 from engine.guards import GuardLimits
+from engine.spread import spread_frames
 
 from .serving import Ask, ModelFacts, Reply
 from .whisper import POSITIONS, WINDOW_S, Output, Plan, WhisperPolicy

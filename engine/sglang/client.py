@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -18,6 +18,8 @@ import numpy as np
 from engine.contract import SAMPLE_RATE, Capabilities, EngineError, Hypothesis, Priority, RecognitionTask
 from engine.guards import Alarm, TokenGuard
 from engine.policies.serving import Ask, Reply, ServingPolicy
+from engine.policies.verdict import judged
+from engine.tuning import Tally
 
 from .payload import to_pcm16
 from .transport import Part, Request, Transport
@@ -58,7 +60,7 @@ class SglangRecognizer:
         self._family = secrets.token_hex(4)
         self._serial = itertools.count()
         self._closed = False
-        self.counters: Counter[str] = Counter()
+        self.counters = Tally()
         facts = policy.facts
         self._capabilities = Capabilities(
             engine="sglang",
@@ -92,8 +94,11 @@ class SglangRecognizer:
             async with asyncio.timeout(limit):
                 return await self._decode(task)
         except TimeoutError:
-            self.counters["deadline"] += 1
+            self.counters.note("error_deadline", f"{limit:g} s")
             raise EngineError("deadline", f"no answer within {limit:g} s", retryable=True) from None
+        except EngineError as error:
+            self.counters.note(f"error_{error.cause}", str(error))
+            raise
 
     async def close(self) -> None:
         """Refuse new tasks and let the transport go; running tasks fail or are cancelled."""
@@ -122,22 +127,29 @@ class SglangRecognizer:
             if len(task.audio) > 960_000
             else to_pcm16(task.audio)
         )
+        if task.attempt:
+            self.counters.note(f"rung_{task.attempt}")
         try:
             language = task.language or await self._language(task, pcm)
-            ask = self._policy.ask(task, language)
+            return await self._hear(task, language, pcm)
         except ValueError as error:
             raise EngineError("request", str(error), retryable=False) from error
+
+    async def _hear(self, task: RecognitionTask, language: str | None, pcm: bytes) -> Hypothesis:
+        ask = self._policy.ask(task, language)
         reply = await self._run(task, ask, pcm)
         again = self._policy.astray(ask, reply)
         if again is not None:
-            self.counters["astray"] += 1
+            self.counters.note("astray")
             ask = self._policy.ask(task, again)
             reply = await self._run(task, ask, pcm)
-        hypothesis = self._policy.read(task, ask, reply)
-        self.counters[f"finish_{hypothesis.finish.value}"] += 1
-        if hypothesis.language is not None:
-            self._remember(task.session, hypothesis.language)
-        return hypothesis
+        heard, alarm = judged(task, reply, self._policy.read(task, ask, reply))
+        if alarm is not None:
+            self.counters.note(f"alarm_{alarm.value}")
+        self.counters.note(f"finish_{heard.finish.value}")
+        if heard.language is not None:
+            self._remember(task.session, heard.language)
+        return heard
 
     async def _language(self, task: RecognitionTask, pcm: bytes) -> str | None:
         """The session's language where the policy must know it before it can ask."""
@@ -167,7 +179,6 @@ class SglangRecognizer:
                 last = part
                 alarm = guard.feed(part.ids, part.text)
                 if alarm is not None:
-                    self.counters[f"alarm_{alarm.value}"] += 1
                     return self._reply(part, alarm)
                 if part.finish is not None:
                     break
@@ -207,6 +218,6 @@ class SglangRecognizer:
             ids=part.ids,
             text=part.text,
             full=part.finish == "length",
-            looped=alarm is not None,
+            alarm=alarm,
             logprobs=part.logprobs,
         )

@@ -14,9 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.kv import Load, capacity, longest_s, streams
-from engine.policies.opening import open_serving
+from engine.contract import EngineError
+from engine.kv import FRACTION, GIB, Fit, Load, fit
+from engine.policies.opening import OMNI, open_serving
 from engine.policies.serving import ModelFacts
+from engine.tuning import Row, see
 
 from .compat import adapt_flags, installed
 from .flags import (
@@ -28,6 +30,10 @@ from .flags import (
     plan_flags,
     refuse,
 )
+from .folders import serving_folder
+
+WINDOW_S = 24.0
+"""Audio of a live request at most, where the service's settings are not changed."""
 
 
 def find_machine() -> Machine:
@@ -70,38 +76,42 @@ def server_command(
     return [*command, *as_arguments(flags)], environment(facts, settings, machine)
 
 
-def describe(folder: Path, facts: ModelFacts, machine: Machine, settings: LaunchSettings) -> list[str]:
-    """What fits, in sentences for an operator."""
-    if not machine.gpu or facts.kv_bytes_per_token is None or machine.memory_gib is None:
-        return ["no GPU here: for tests only, in 32-bit numbers"]
-    fraction = settings.memory_fraction or 0.8
-    weights = sum(file.stat().st_size for file in folder.glob("*.safetensors")) / 1024**3
-    positions = capacity(
-        machine.memory_gib, fraction, facts.kv_bytes_per_token, weights_gib=weights, overhead_gib=1.3
+def what_fits(
+    facts: ModelFacts,
+    machine: Machine,
+    settings: LaunchSettings,
+    *,
+    weights_gib: float,
+    fraction: float | None = None,
+    recording_s: float = 0.0,
+) -> Fit:
+    """KV arithmetic of one model on one machine; `fraction` is the share of its memory, None for SGLang's."""
+    if machine.memory_gib is None:
+        return Fit(("no GPU here: for tests only, in 32-bit numbers",))
+    if facts.kv_bytes_per_token is None:
+        return Fit(("KV cache: how many bytes a position takes is not known for this model",))
+    return fit(
+        Load(audio_tokens_per_s=facts.audio_tokens_per_s),
+        facts.kv_bytes_per_token,
+        memory_gib=machine.memory_gib,
+        fraction=FRACTION if fraction is None else fraction,
+        weights_gib=weights_gib,
+        native_s=facts.native_s,
+        window_s=min(WINDOW_S, facts.native_s),
+        running=settings.running,
+        recording_s=recording_s,
     )
-    load = Load(audio_tokens_per_s=facts.audio_tokens_per_s)
-    window = min(12.0, facts.native_s)
-    return [
-        f"KV cache: {facts.kv_bytes_per_token} bytes a position, {positions} positions at"
-        f" mem_fraction_static {fraction:g} of {machine.memory_gib:.0f} GiB",
-        f"live: {streams(positions, load, window_s=window)} requests of {window:g} s at once",
-        f"recordings: {longest_s(positions, load, native_s=facts.native_s):.0f} s in one request",
-    ]
+
+
+def weights_of(folder: Path) -> float:
+    """GiB of a folder's weights."""
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors")) / GIB
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the server in the foreground; its exit status, or 2 for a flag set that is refused."""
+    """Run the server in the foreground; its exit status, or 2 for what cannot work."""
     own, _, rest = _split(list(argv))
-    parser = argparse.ArgumentParser(prog="seamscribe engine", description=__doc__)
-    parser.add_argument("model", type=Path, help="a Hugging Face model folder")
-    parser.add_argument("--port", type=int, default=30000)
-    parser.add_argument("--running", type=int, default=256, help="requests decoded at once")
-    parser.add_argument("--chunk", type=int, default=2048, help="prefill tokens between two decode steps")
-    parser.add_argument("--tokenizers", type=int, default=1, help="front-end processes")
-    parser.add_argument("--memory-fraction", type=float, default=None)
-    parser.add_argument("--full-window", action="store_true", help="encode the full window always")
-    parser.add_argument("--print", action="store_true", help="show the command and what fits; start nothing")
-    options = parser.parse_args(own)
+    options = _parser().parse_args(own)
     settings = LaunchSettings(
         running=options.running,
         chunk=options.chunk,
@@ -111,18 +121,66 @@ def main(argv: Sequence[str]) -> int:
         port=options.port,
     )
     machine = find_machine()
+    if options.model in OMNI:
+        sys.stderr.write(
+            f"refused: {options.model} is served by SGLang-Omni (`sgl-omni serve`); what fits:"
+            f" seamscribe doctor --model {options.model} --memory GIB\n"
+        )
+        return 2
+    if installed() is None and not options.print:
+        sys.stderr.write("refused: SGLang is not installed in this environment: pip install sglang\n")
+        return 2
     try:
-        facts = open_serving(options.model).facts
-        command, added = server_command(options.model, facts, machine, settings, parse_arguments(rest))
-    except ValueError as error:
+        extra = parse_arguments(rest)
+        folder = serving_folder(options.model)
+        facts = open_serving(folder).facts
+        command, added = server_command(folder, facts, machine, settings, extra)
+        fraction = extra.get("mem_fraction_static", settings.memory_fraction)
+        found = what_fits(
+            facts,
+            machine,
+            settings,
+            weights_gib=weights_of(folder),
+            fraction=None if fraction is None else float(fraction),
+            recording_s=options.recording,
+        )
+    except (ValueError, EngineError) as error:
         sys.stderr.write(f"refused: {error}\n")
         return 2
-    for line in describe(options.model, facts, machine, settings):
-        sys.stderr.write(line + "\n")
+    sys.stderr.writelines(f"{line}\n" for line in found.lines)
+    if found.problem is not None:
+        sys.stderr.write(f"refused: {found.problem}; {see(Row.START_MEMORY, Row.RUN_MEMORY)}\n")
+        return 2
+    if found.crowded:
+        sys.stderr.write(f"--running {settings.running} is more than fits at once; {see(Row.WAITING)}\n")
     if options.print:
         sys.stdout.write(" ".join([*(f"{k}={v}" for k, v in added.items()), *command]) + "\n")
         return 0
-    return subprocess.run(command, env=os.environ | added, check=False).returncode
+    return _serve(command, added)
+
+
+def _serve(command: list[str], added: dict[str, str]) -> int:
+    status = subprocess.run(command, env=os.environ | added, check=False).returncode
+    if status:
+        rows = see(Row.START_MEMORY, Row.RUN_MEMORY, Row.BROKEN)
+        sys.stderr.write(f"the SGLang server ended with status {status}; {rows}\n")
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="seamscribe engine", description=__doc__)
+    parser.add_argument("model", help="a packaged model's name, or a Hugging Face model folder")
+    parser.add_argument("--port", type=int, default=30000)
+    parser.add_argument("--running", type=int, default=256, help="requests decoded at once")
+    parser.add_argument("--chunk", type=int, default=2048, help="prefill tokens between two decode steps")
+    parser.add_argument("--tokenizers", type=int, default=1, help="front-end processes")
+    parser.add_argument("--memory-fraction", type=float, default=None)
+    parser.add_argument(
+        "--recording", type=float, default=0.0, metavar="S", help="refuse unless S seconds fit in one request"
+    )
+    parser.add_argument("--full-window", action="store_true", help="encode the full window always")
+    parser.add_argument("--print", action="store_true", help="show the command and what fits; start nothing")
+    return parser
 
 
 def _split(argv: list[str]) -> tuple[list[str], bool, list[str]]:

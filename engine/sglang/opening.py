@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from engine.contract import EngineError
-from engine.policies.opening import OMNI, convert_packaged, open_named, open_serving
+from engine.policies.opening import OMNI, open_named, open_serving
+from engine.tuning import Row, see
 
 from .client import ClientSettings, SglangRecognizer
 from .compat import adapt_flags, installed
 from .flags import LaunchSettings, environment, plan_flags, refuse
+from .folders import serving_folder
 from .http import HttpTransport, omni_body
 from .inproc import open_inproc
-from .launcher import find_machine
+from .launcher import find_machine, weights_of, what_fits
 from .transport import Transport
 
 _OMNI_RUNNING = 64
@@ -64,41 +63,19 @@ def open_recognizer(
         flags = adapt_flags(plan_flags(policy.facts, machine, launch), installed())
         if reasons := refuse(policy.facts, flags):
             raise EngineError("flags", "; ".join(reasons), retryable=False)
+        found = what_fits(
+            policy.facts,
+            machine,
+            launch,
+            weights_gib=weights_of(folder),
+            fraction=launch.memory_fraction,
+        )
+        if found.problem is not None:
+            rows = see(Row.START_MEMORY, Row.RUN_MEMORY)
+            raise EngineError("memory", f"{found.problem}; {rows}", retryable=False)
         transport = open_inproc(
             {"model_path": str(folder), **flags}, environment(policy.facts, launch, machine)
         )
         held = launch.running
     settings = ClientSettings(model=model, concurrency=concurrency or held, priorities=launch.priorities)
     return SglangRecognizer(transport, policy, settings)
-
-
-def serving_folder(model: str) -> Path:
-    """The Hugging Face folder of `model`; packaged weights are converted once, into the cache.
-
-    Raises `EngineError` naming what is missing.
-    """
-    folder = Path(model).expanduser()
-    if _is_serving(folder):
-        return folder
-    from engine.weights import WeightsError, cache_dir, find_weights
-
-    try:
-        source = find_weights(model)
-        target = cache_dir() / "serving" / source.name if folder.is_dir() else cache_dir() / "serving" / model
-        if not _is_serving(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            # Converted beside its place and moved there whole: two processes may start at once.
-            with tempfile.TemporaryDirectory(dir=target.parent, prefix=".converting-") as work:
-                convert_packaged(source, Path(work) / "model")
-                if not _is_serving(target):
-                    (Path(work) / "model").rename(target)
-        return target
-    except (WeightsError, ValueError, OSError) as error:
-        raise EngineError("model", str(error), retryable=False) from error
-
-
-def _is_serving(folder: Path) -> bool:
-    try:
-        return "model_type" in json.loads((folder / "config.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return False

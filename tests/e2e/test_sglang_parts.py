@@ -13,7 +13,7 @@ import pytest
 from engine.contract import Audio
 from engine.policies.opening import open_serving
 from engine.sglang.bench.clips import distance, words
-from engine.sglang.opening import serving_folder
+from engine.sglang.folders import serving_folder
 from tests.support.data import DATA, needs_data
 
 pytestmark = [

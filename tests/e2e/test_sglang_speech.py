@@ -21,7 +21,7 @@ from engine.contract import UNREACHABLE, Audio, Priority, RecognitionTask, Word,
 from engine.local.recognizer import open_recognizer
 from engine.sglang.bench.clips import distance, words
 from engine.sglang.client import SglangRecognizer
-from engine.sglang.opening import serving_folder
+from engine.sglang.folders import serving_folder
 from engine.sglang.http import HttpTransport
 from engine.sglang.http1 import Endpoint
 from streaming.app import running as running_services

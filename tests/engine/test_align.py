@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.align import spread_frames, timed_words, token_frames
+from engine.align import timed_words, token_frames
 from engine.contract import FRAME, Audio
+from engine.spread import spread_frames
 from engine.units import Unit
 
 

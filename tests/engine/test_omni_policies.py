@@ -13,6 +13,7 @@ from engine.contract import Finish, Priority, RecognitionTask, Word, join
 from engine.policies import fun_asr, moss_td
 from engine.policies.moss_td import INSTRUCTION, Segment, parse, settle
 from engine.policies.serving import Reply
+from engine.policies.verdict import judged
 
 MOSS = moss_td.MossTdServing()
 FUN = fun_asr.FunAsrServing()
@@ -129,8 +130,13 @@ def test_committed_words_are_left_out_by_their_times() -> None:
 def test_a_transcript_that_stops_early_counts_as_cut() -> None:
     minutes = task(audio=np.tile(NOISE, 6))
     ask = MOSS.ask(minutes, None)
-    assert MOSS.read(minutes, ask, Reply((), "[0.0][S01]so[3.0]")).finish is Finish.LENGTH
-    assert MOSS.read(minutes, ask, Reply((), "[0.0][S01]so[119.0]")).finish is Finish.STOP
+
+    def finish(output: str) -> Finish:
+        reply = Reply((), output)
+        return judged(minutes, reply, MOSS.read(minutes, ask, reply))[0].finish
+
+    assert finish("[0.0][S01]so[3.0]") is Finish.LENGTH
+    assert finish("[0.0][S01]so[119.0]") is Finish.STOP
 
 
 def test_fun_asr_stays_inside_what_its_route_takes() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from engine.contract import Finish, Priority, RecognitionTask, Word, join
+from engine.guards import Alarm
 from engine.policies.serving import Reply
 from engine.policies.whisper import POSITIONS, WhisperPolicy
 from engine.policies.whisper_serving import WhisperServing
@@ -122,6 +123,6 @@ def test_times_are_estimated_and_inside_what_was_not_heard_before() -> None:
 def test_a_stopped_loop_keeps_one_round() -> None:
     policy, tokens = serving("tiny.en")
     ids = tuple(tokens.encode(" so" + " ha ha" * 12))
-    found = policy.read(task(), policy.ask(task(), None), Reply(ids, "", looped=True))
+    found = policy.read(task(), policy.ask(task(), None), Reply(ids, "", alarm=Alarm.LOOP))
     assert found.finish is Finish.LOOP
     assert len(found.words) <= 4
