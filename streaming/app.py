@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+from engine.borders import Bordered
 from engine.contract import (
     SAMPLE_RATE,
     Capabilities,
@@ -117,7 +118,8 @@ def narrowed(recognizer: Recognizer, max_window_s: float) -> Recognizer:
 def _open_engine(settings: EngineSettings) -> tuple[Recognizer, SpeechDetector]:
     if settings.kind not in ENGINES:
         raise SettingsError(f"engine.kind: {settings.kind!r} is unknown: use one of {', '.join(ENGINES)}")
-    recognizer, detector = ENGINES[settings.kind](settings)
+    inner, detector = ENGINES[settings.kind](settings)
+    recognizer: Recognizer = Bordered(inner)
     if settings.max_window_s is not None:
         recognizer = narrowed(recognizer, settings.max_window_s)
     return recognizer, detector
@@ -142,9 +144,12 @@ def observer(metrics: Metrics) -> Callable[[Served], None]:
 
 def counts_of(adapter: Recognizer | SpeakerEncoder | None) -> Mapping[str, float]:
     """What an adapter counts itself; nothing where it counts nothing."""
-    inner = adapter.inner if isinstance(adapter, _Narrowed) else adapter
-    counters: Mapping[str, float] = getattr(inner, "counters", {})
-    return counters
+    found: dict[str, float] = {}
+    layer: object = adapter
+    while layer is not None:
+        found |= getattr(layer, "counters", {})
+        layer = getattr(layer, "inner", None)
+    return found
 
 
 def _loader(
