@@ -7,11 +7,15 @@ import asyncio
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
+from clients.aio import connect
+from clients.captions import Captions
 from streaming.sessions import Entry
-from streaming.wire.messages import Segment, Word
+from streaming.wire.messages import AudioFormat, Segment, Start, Track, Word
 from tests.support.server import Running, server
+from tests.support.sound import s16, speech
 
 pytestmark = pytest.mark.e2e
 
@@ -59,6 +63,29 @@ async def test_a_living_session_is_told_and_may_know_more_speakers_than_were_sho
         assert told == [(2, "Ada"), (1, "")]
         running.services.sessions.close(entry)
         assert (await http.put(f"{url}/2", json={"name": "Ada"})).status_code == 404  # nobody's in the record
+
+
+async def test_the_sessions_client_hears_of_a_name_in_the_middle_of_its_stream() -> None:
+    async with server() as running, httpx.AsyncClient(trust_env=False) as http:
+        two = AudioFormat(channels=2)
+        async with connect(running.http(""), Start(audio=two, tracks=(Track("Ada"), Track()))) as stream:
+            captions = Captions()
+            captions.receive(stream.ready)
+            url = running.http(f"/v1/sessions/{stream.ready.session}/speakers")
+            assert (await http.put(f"{url}/3", json={"name": "Cyd"})).status_code == 404
+            assert (await http.put(f"{url}/2", json={"name": "Bea"})).status_code == 200
+            left, right = speech("xx...."), speech("...xx.")
+            await stream.send(s16(np.stack([left, right], axis=1).ravel()))
+            await stream.end()
+            async for message in stream:
+                captions.receive(message)
+        assert captions.faults == []
+        assert [(t.speaker, t.name, t.text) for t in captions.turns(99)] == [
+            (1, "Ada", "zero one"),
+            (2, "Bea", "three four"),
+        ]
+        shown = await http.get(running.http(f"/v1/sessions/{stream.ready.session}/transcript.txt"))
+        assert shown.text == "Ada: zero one\nBea: three four\n"
 
 
 @pytest.mark.parametrize(
