@@ -9,8 +9,8 @@ the whole clip, against which features are clipped, and the samples behind the w
 from __future__ import annotations
 
 HOP = 160
-MARGIN = 200
-"""Samples behind a window that its last frames reach into, at most."""
+MARGIN = HOP
+"""Samples needed behind a window: its last frame reaches 40 into them, and clips end with whole frames."""
 
 
 def finished_windows(samples: int, window: int) -> int:
