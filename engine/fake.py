@@ -2,7 +2,8 @@
 
 The session clock is divided into slots of half a second. A slot whose middle is loud enough holds one
 word, and the word says which slot it is: slot 17 is "one-seven". So a test can tell from the audio what the
-transcript must be (`words_of`), and from a word where it was spoken.
+transcript must be (`words_of`), and from a word where it was spoken. Who speaks follows from the audio too:
+each scripted voice has its loudness (`say`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from .contract import (
     FRAME,
@@ -20,7 +22,13 @@ from .contract import (
     Capabilities,
     EngineError,
     Hypothesis,
+    LocalSpeaker,
     RecognitionTask,
+    Span,
+    SpeakerTask,
+    SpeakerTraits,
+    SpeakerWindow,
+    Vector,
     Voice,
     Word,
 )
@@ -152,3 +160,108 @@ class FakeDetector:
 
     def open(self) -> _EnergyStream:
         return _EnergyStream()
+
+
+LEVEL = 0.02
+"""Amplitude of the scripted voice 0; each further voice is twice as loud as the one before, five in all."""
+
+VOICES = 5
+
+
+def say(samples: int, *voices: int) -> Audio:
+    """Audio in which the scripted `voices` speak at once; none of them is silence."""
+    level = LEVEL * sum(1 << voice for voice in voices)
+    audio = np.full(samples, level, np.float32)
+    audio[np.arange(samples) % 16 < 8] *= -1
+    return audio
+
+
+def vector_of(voice: int) -> Vector:
+    """The vector of a scripted voice: at right angles to every other."""
+    vector: Vector = np.eye(VOICES, dtype=np.float32)[voice]
+    return vector
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakerScript:
+    """How the encoder behaves. Seconds of the event loop's clock."""
+
+    delay_s: float = 0.0
+    failures: Mapping[int, EngineError] = field(default_factory=dict)
+    """By number of the call, from 0."""
+    window_s: float = 10.0
+    alone_s: float = 0.5
+    """A voice that speaks less than this alone has no vector."""
+
+
+class FakeEncoder:
+    """A `SpeakerEncoder` that hears who speaks from how loud each frame is (see `say`), overlap included."""
+
+    def __init__(self, script: SpeakerScript | None = None) -> None:
+        self.script = script or SpeakerScript()
+        self.tasks: list[str] = []
+        """Ids of the newest tasks begun, oldest first, 1,000 at most."""
+        self.calls = 0
+        self.closed = False
+
+    @property
+    def traits(self) -> SpeakerTraits:
+        return SpeakerTraits("levels", VOICES, self.script.window_s, 0.5)
+
+    async def voices(self, task: SpeakerTask) -> SpeakerWindow:
+        _note(self.tasks, task.id)
+        await self._wait()
+        heard = _levels(task.audio)
+        if task.tags is None:
+            active = [v for v in range(VOICES) if heard[:, v].any()]
+            speakers = [self._voice(heard, v, task) for v in active]
+        else:
+            speakers = [self._tagged(heard, spans, task.start) for spans in task.tags]
+        return SpeakerWindow(task.start, task.end, tuple(speakers))
+
+    async def embed(self, audio: Audio) -> Vector | None:
+        await self._wait()
+        return self._tagged(_levels(audio), ((0, len(audio)),), 0).vector
+
+    async def close(self) -> None:
+        self.closed = True
+
+    async def _wait(self) -> None:
+        call, self.calls = self.calls, self.calls + 1
+        await asyncio.sleep(self.script.delay_s)
+        if call in self.script.failures:
+            raise self.script.failures[call]
+
+    def _voice(self, heard: npt.NDArray[np.bool_], voice: int, task: SpeakerTask) -> LocalSpeaker:
+        spans = _spans(heard[:, voice], task.start, task.end)
+        alone = int((heard[:, voice] & (heard.sum(axis=1) == 1)).sum()) * FRAME
+        return LocalSpeaker(spans, self._vector(voice, alone), alone)
+
+    def _vector(self, voice: int, alone: int) -> Vector | None:
+        return vector_of(voice) if alone >= self.script.alone_s * SAMPLE_RATE else None
+
+    def _tagged(self, heard: npt.NDArray[np.bool_], spans: tuple[Span, ...], start: int) -> LocalSpeaker:
+        """The voice that is most alone in the spans."""
+        inside = np.zeros(len(heard), np.bool_)
+        for a, b in spans:
+            inside[max(0, a - start) // FRAME : max(0, b - start + FRAME - 1) // FRAME] = True
+        alone = (heard & inside[:, None])[heard.sum(axis=1) == 1].sum(axis=0) * FRAME
+        best = int(np.argmax(alone))
+        return LocalSpeaker(spans, self._vector(best, int(alone[best])), int(alone[best]))
+
+
+def _levels(audio: Audio) -> npt.NDArray[np.bool_]:
+    """Which scripted voices speak in each frame, shape (frames, VOICES)."""
+    whole = -(-len(audio) // FRAME) * FRAME
+    padded = np.zeros(whole, np.float32)
+    padded[: len(audio)] = audio
+    loud = np.sqrt(np.mean(np.square(padded.reshape(-1, FRAME)), axis=1))
+    level = np.minimum(np.rint(loud / LEVEL).astype(np.int64), (1 << VOICES) - 1)
+    bits: npt.NDArray[np.bool_] = (level[:, None] >> np.arange(VOICES)) & 1 == 1
+    return bits
+
+
+def _spans(frames: npt.NDArray[np.bool_], start: int, end: int) -> tuple[Span, ...]:
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], frames, [False]]).astype(np.int8)))
+    pairs = zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+    return tuple((start + a * FRAME, min(end, start + b * FRAME)) for a, b in pairs)
