@@ -36,7 +36,7 @@ class EchoSettings:
     """Seconds, where not said otherwise. Measured with real speech in simulated rooms."""
 
     on: float = 0.55
-    """Echo begins where this share of the energy is explained by louder tracks ..."""
+    """Echo begins where a louder track explains this share of the energy ..."""
     off: float = 0.4
     """... and ends where it falls below this."""
     louder_db: float = 6.0
@@ -142,16 +142,25 @@ class EchoGate:
         return out
 
     def _explained(self, track: int) -> float:
-        """Which share of the track's energy louder tracks that are heard explain, at most 1."""
+        """Which share of the track's energy a louder track that is heard explains, at most 1.
+
+        The best one alone counts: two that carry the same would explain it twice.
+        """
         level, share = float(self._levels[track, 0]), 0.0
         for source, since in enumerate(self._since.tolist()):
             louder = self._levels[source] >= self._ratio * level
             if source == track or since >= self._lasts or not louder.any():
                 continue
-            explained = (_power(self._cross[source, track]) / self._powers[source]).sum(axis=1)
+            parts = _power(self._cross[source, track]) / self._powers[source]
+            explained = parts.sum(axis=1)
+            # Louder where the two are alike, too: one who is echoed under a loud voice is not its echo.
+            alike = (parts / self._powers[track, 0] * self._powers[source]).sum(axis=1)
+            louder &= alike >= self._ratio * explained
             lag = int(np.argmax(np.where(louder, explained, 0.0)))
+            if not louder[lag]:
+                continue
             if self._heard[source, max(0, lag - self._slack) : lag + self._slack + 1].any():
-                share += float(explained[lag]) / level
+                share = max(share, float(explained[lag]) / level)
         # One spectrum is always a linear function of another, n of them are by 1 / n: what chance explains.
         chance = float(self._squares[track]) / level**2
         return (share - chance) / (1 - chance) if chance < 1 else 0.0

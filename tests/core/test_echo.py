@@ -3,11 +3,12 @@ needed, real speech through a simulated room where it is."""
 
 from __future__ import annotations
 
+import itertools
 from functools import lru_cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from clients.audio import load
@@ -120,18 +121,33 @@ def test_what_nobody_hears_on_the_louder_track_stays_on_the_quieter() -> None:
     assert not changed(voices, other)
 
 
+def test_from_where_the_louder_track_is_not_heard_any_more_the_quieter_is() -> None:
+    talk = bursts(1, 6)
+    echo = 0.1 * delayed(talk, 4 * FRAME)
+    heard = [voice if at < 150 else SILENT for at, voice in enumerate(voices_of(talk))]
+    voices = voices_of(echo)
+    _, other = EchoGate(2).judge((talk, echo), (heard, voices))
+    assert changed(voices, other)
+    assert max(changed(voices, other)) <= 150 + 4 + 5 + 1  # its delay, the slack, and where a frame lies
+
+
 def test_an_echo_does_not_hide_the_one_it_came_back_from() -> None:
-    """Three tracks of one voice: only the loudest stays, however they are ordered."""
+    """Three tracks of one voice: only the loudest stays, and it makes no difference which one comes first."""
     talk = bursts(3, 8)
-    copies = {"source": talk, "near": 0.3 * delayed(talk, 80), "far": 0.09 * delayed(talk, 6000)}
-    for order in (("source", "near", "far"), ("far", "near", "source"), ("near", "source", "far")):
+    copies = {"source": talk, "near": 0.3 * talk, "far": 0.09 * delayed(talk, 6000)}
+    found: dict[str, list[Voices]] = {name: [] for name in copies}
+    for order in itertools.permutations(copies):
         tracks = tuple(copies[name] for name in order)
-        got = dict(zip(order, EchoGate(3).judge(tracks, tuple(voices_of(t) for t in tracks)), strict=True))
-        assert not changed(voices_of(talk), got["source"])
-        for echo in ("near", "far"):
-            assert sum(map(speaks, got[echo])) <= 0.05 * sum(map(speaks, voices_of(copies[echo])))
+        verdicts = EchoGate(3).judge(tracks, tuple(voices_of(track) for track in tracks))
+        for name, voices in zip(order, verdicts, strict=True):
+            found[name].append(voices)
+    for name, (first, *others) in found.items():
+        assert [changed(first, other) for other in others] == [[]] * 5
+        kept = sum(map(speaks, first)) / sum(map(speaks, voices_of(copies[name])))
+        assert kept == 1 if name == "source" else kept <= 0.05
 
 
+@example(seed=293, gains_db=[0.0, 0.0, 1.0], delays=[0, 0, 5407, 0], mixed=False, frames=[])
 @settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
@@ -250,25 +266,36 @@ def test_real_speech_out_of_a_loudspeaker_is_not_decoded_twice() -> None:
 
 
 @needs_data
-@settings(max_examples=12, deadline=None)
+def test_a_loud_voice_with_somebody_else_in_it_is_not_what_that_one_says() -> None:
+    """The far track alone is quiet where the other, loud one, carries its echo: it is nobody's echo."""
+    talk, near = turns("1688", 1, [0.2, 0.4], 12), turns("2033", 1, [0.0] * 3, 12)
+    mixed = near + room(talk, 0, -10.0, 5.0, 0.5) + hiss(2, talk.size)
+    detector = open_detector()
+    voices = detector.open().feed(talk), detector.open().feed(mixed)
+    assert not changed(voices[0], EchoGate(2).judge((talk, mixed), voices)[0])
+
+
+@needs_data
+@settings(max_examples=12, deadline=None, derandomize=True)
 @given(
     room_of=rooms,
     speakers=st.permutations(SPEAKERS),
     first=st.integers(0, 9),
-    quieter_db=st.floats(0, 8),
+    above_db=st.floats(8, 16),
     silences_s=st.lists(st.floats(0, 3), min_size=3, max_size=3),
 )
 def test_who_speaks_into_the_echo_keeps_every_word(
     room_of: dict[str, float],
     speakers: list[str],
     first: int,
-    quieter_db: float,
+    above_db: float,
     silences_s: list[float],
 ) -> None:
-    """The near speaker is louder than the echo: no stretch as long as a short word is missed by the gate that
-    would have heard it without the echo."""
+    """The near speaker is clearly louder than the echo: of what would be decoded without this gate, no
+    stretch as long as a word is missing. (Under an echo about as loud as itself a faint syllable may go.)"""
     talk = turns(speakers[0], first, [0.2, 0.4], 12)
-    near = np.float32(10 ** (-quieter_db / 20)) * turns(speakers[1], first, silences_s, 12)
+    near_db = min(0.0, room_of["gain_db"] + above_db)
+    near = np.float32(10 ** (near_db / 20)) * turns(speakers[1], first, silences_s, 12)
     mixed = near + room(talk, **room_of) + hiss(2, talk.size)  # type: ignore[arg-type]
     detector = open_detector()
     voices = detector.open().feed(talk), detector.open().feed(mixed)
