@@ -103,6 +103,7 @@ def _fits(model: str, memory_gib: float, fraction: float | None, recording_s: fl
         sys.stdout.write(f"{model} on SGLang: {error}\n")
         return 1
     sys.stdout.writelines(f"{line}\n" for line in (f"{model} on SGLang:", *found.lines))
+    sys.stdout.writelines(f"{risk}; {see(row)}\n" for risk, row in found.risks)
     if found.problem is not None:
         sys.stdout.write(f"It does not fit: {found.problem}; {see(Row.START_MEMORY, Row.RUN_MEMORY)}\n")
         return 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from .tuning import Row
+
 GIB = 1024**3
 
 OVERHEAD_GIB = 1.3
@@ -12,8 +14,9 @@ OVERHEAD_GIB = 1.3
 FRACTION = 0.8
 """What is counted with where the fraction is left to the engine."""
 RECORDING_GIB_PER_S = 5.3 / 3000
-"""Features and activations of one long recording while it is read: measured with 50 minutes on 24 GiB, taken
-as proportional."""
+"""Features and activations of one long recording while it is read: inferred from 50 minutes on 24 GiB, where
+0.80 ran out of memory, taken as proportional. 16 GiB at 0.80 were seen to hold what this forbids, so it only
+warns."""
 
 
 def bytes_per_token(layers: int, kv_heads: int, head_dim: int, *, width: int = 2) -> int:
@@ -112,8 +115,8 @@ class Fit:
 
     lines: tuple[str, ...]
     problem: str | None = None
-    crowded: bool = False
-    """Fewer requests fit at once than are allowed to run: some will wait for memory."""
+    risks: tuple[tuple[str, Row], ...] = ()
+    """What may go wrong later, and the row of the tuning table that helps."""
 
 
 def fit(
@@ -139,18 +142,24 @@ def fit(
         per_token,
         weights_gib=weights_gib,
         overhead_gib=OVERHEAD_GIB,
-        dynamic_gib=longest * RECORDING_GIB_PER_S,
+        dynamic_gib=0.0,
         need=load.tokens(longest),
     )
+    peak_gib = advice.idle_gib + longest * RECORDING_GIB_PER_S
     live = streams(advice.positions, load, window_s=window_s)
     lines = [
         f"KV cache: {per_token} bytes a position, {advice.positions} positions at mem_fraction_static"
         f" {fraction:g} of {memory_gib:g} GiB ({weights_gib:.1f} GiB of weights)",
-        f"memory: {advice.idle_gib:.1f} GiB once started, about {advice.peak_gib:.1f} while running",
+        f"memory: {advice.idle_gib:.1f} GiB once started, about {peak_gib:.1f} while it reads {longest:g} s",
         f"live: {live} requests of {window_s:g} s at once",
         f"recordings: {longest_s(advice.positions, load, native_s=native_s):.0f} s in one request",
     ]
     problem = advice.problem
     if recording_s > native_s:
         problem = f"recordings of {recording_s:g} s: the model takes {native_s:g} s in one request"
-    return Fit(tuple(lines), problem, crowded=live < running)
+    risks = []
+    if peak_gib > memory_gib:
+        risks.append((f"{longest:g} s in one request may run out of memory", Row.RUN_MEMORY))
+    if live < running:
+        risks.append((f"{running} requests may run and {live} fit at once: some will wait", Row.WAITING))
+    return Fit(tuple(lines), problem, tuple(risks))

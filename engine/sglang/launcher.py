@@ -151,8 +151,7 @@ def main(argv: Sequence[str]) -> int:
     if found.problem is not None:
         sys.stderr.write(f"refused: {found.problem}; {see(Row.START_MEMORY, Row.RUN_MEMORY)}\n")
         return 2
-    if found.crowded:
-        sys.stderr.write(f"--running {settings.running} is more than fits at once; {see(Row.WAITING)}\n")
+    sys.stderr.writelines(f"{risk}; {see(row)}\n" for risk, row in found.risks)
     if options.print:
         sys.stdout.write(" ".join([*(f"{k}={v}" for k, v in added.items()), *command]) + "\n")
         return 0

@@ -36,3 +36,12 @@ def test_every_needed_part_that_can_be_missing_has_a_remedy() -> None:
     for finding in examine("/nowhere/at/all"):
         if finding.subject not in ("voice activity detection", "weights /nowhere/at/all"):
             assert finding.remedy or finding.good
+
+
+@pytest.mark.parametrize(("fraction", "status"), [("0.55", 0), ("0.3", 1)])
+def test_it_says_what_fits_into_a_gpu(fraction: str, status: int, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--model", "moss_td", "--memory", "24", "--fraction", fraction, "--recording", "3000"]
+    assert main(asked) == status
+    shown = capsys.readouterr().out
+    assert "114688 bytes a position" in shown
+    assert ("It does not fit" in shown) == ("T2" in shown) == bool(status)
