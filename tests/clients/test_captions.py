@@ -89,6 +89,8 @@ def test_each_broken_promise_is_a_fault(later: list[ServerMessage], fault: str) 
 WHOLE = segment(2, 1, 1, SAID, final=True, speaker=1)
 HEAD = segment(3, 1, 2, SAID[:2], final=True, speaker=1)
 TAIL = segment(4, 2, 1, SAID[2:], first_word=2, final=True, speaker=2)
+EMPTY = segment(3, 2, 1, (), first_word=2, partial=" five")
+"""A segment that readers knew before the split: it may take no words of another."""
 
 
 def test_a_split_moves_the_last_words_to_another_segment_and_changes_none() -> None:
@@ -129,6 +131,7 @@ def test_a_split_may_come_in_three_parts_with_new_words_and_revisions_between() 
         ),
         ([HEAD, replace(TAIL, words=(SAID[2], Word("four", 1500, 1901)))], "changed committed word 3"),
         ([replace(TAIL, seq=3)], "shows word 2, which segment 1 has"),
+        ([replace(EMPTY, seq=3), replace(HEAD, seq=4), replace(TAIL, seq=5, rev=2)], "took committed words"),
         ([HEAD, TAIL, segment(5, 1, 3, SAID, final=True)], "came after the final one"),
         ([HEAD, TAIL, segment(5, 1, 3, SAID[:3], final=True)], "shows word 2, which segment 2 has"),
         ([segment(3, 1, 2, (), final=True), segment(4, 2, 1, SAID, final=True)], "took all of its"),

@@ -57,6 +57,25 @@ async def test_every_byte_arrives_once_and_in_order(pace: Pace) -> None:
     assert [a.at_s for a in arrivals] == sorted(a.at_s for a in arrivals)
 
 
+async def test_a_split_changes_no_figure_of_when_text_came_and_was_final() -> None:
+    said = words("one two three four")
+
+    async def script(peer: Peer) -> None:
+        await peer.hear()
+        await peer.say(ready(1), segment(2, 1, 1, said, final=True, speaker=1))
+        await peer.say(segment(3, 1, 2, said[:2], final=True, speaker=1))
+        await peer.say(segment(4, 2, 1, said[2:], first_word=2, final=True, speaker=2))
+        await peer.hear_all()
+        await peer.say(Ended(5, receipt(len(peer.audio) // 2, 4)))
+
+    playback, arrivals, _ = await played(script, [bytes(640)])
+    assert playback.faults() == []
+    came, shortened = arrivals[1].at_s, arrivals[2].at_s
+    assert playback.committed_s == [came] * 4
+    assert playback.first_text_s == {1: came}
+    assert playback.final_s == {3: came, 1: shortened}
+
+
 async def test_a_sample_of_all_tracks_counts_once_and_lasts_as_long_as_one() -> None:
     playback = Playback("x")
     start = with_tracks(Start(), [Track("Ann"), Track(), Track()])
