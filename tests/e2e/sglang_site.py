@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -33,7 +34,9 @@ def client(transport: Any, folder: Path, **more: Any) -> SglangRecognizer:
 class Child:
     """`seamscribe engine`'s command as a child process, with the engine's own counters switched on."""
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, folder: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
         flags = {"enable_metrics": True, "port": port}
         self._command, added = server_command(folder, open_serving(folder).facts, CPU, SMALL, flags)
         assert self._command[0] == sys.executable
@@ -68,8 +71,8 @@ class Child:
 
 
 @asynccontextmanager
-async def server(folder: Path, port: int) -> AsyncIterator[Child]:
-    child = Child(folder, port)
+async def server(folder: Path) -> AsyncIterator[Child]:
+    child = Child(folder)
     try:
         await child.start()
         yield child

@@ -15,7 +15,7 @@ from itertools import product
 from engine.contract import Audio, Priority, RecognitionTask, join
 from engine.local.decoder import LocalDecoder
 from engine.local.settings import DecodeSettings
-from engine.sglang.opening import serving_folder
+from engine.sglang.folders import serving_folder
 from engine.weights import find_weights
 from tests.support.data import DATA
 

@@ -113,7 +113,7 @@ async def test_english_over_http() -> None:
     """One server for everything; at the end it is killed, and a session waits for the next one."""
     clips = english()
     folder = serving_folder("tiny.en")
-    async with server(folder, 31_711) as child:
+    async with server(folder) as child:
         recognizer = client(HttpTransport([child.url]), folder)
         await conforms(recognizer)
         found = await heard(recognizer, [audio for audio, _ in clips])
