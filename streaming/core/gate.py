@@ -54,13 +54,14 @@ class _State(Enum):
 class SpeechGate:
     """Feed one `Voice` a frame; get an edge when one is certain."""
 
-    def __init__(self, settings: GateSettings) -> None:
+    def __init__(self, settings: GateSettings, start: int = 0, *, floor: int = 0) -> None:
+        """The first frame begins at `start`; no speech begins before `floor`."""
         self._s = settings
         self._state = _State.QUIET
         self._run = 0
-        self._floor = 0
-        self.now = 0
-        self.voice_end = 0
+        self._floor = floor
+        self.now = start
+        self.voice_end = start
         """End of the last voiced frame, samples."""
 
     @property
@@ -76,7 +77,7 @@ class SpeechGate:
         """One frame of FRAME samples; edges come in order: Started, Paused, Started, ..."""
         self.now += FRAME
         threshold = self._s.off if self.speaking else self._s.on
-        voiced = voice.cheap and voice.neural >= threshold
+        voiced = voice.cheap and voice.neural >= threshold and self.now > self._floor
         if voiced:
             self.voice_end = self.now
         if self._state is _State.QUIET:
@@ -101,9 +102,9 @@ class SpeechGate:
 class Activity:
     """Which frames were voiced, for as long as their audio is kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: int = 0) -> None:
         self._flags = bytearray()
-        self._first = 0  # frame index of _flags[0]
+        self._first = start // FRAME  # frame index of _flags[0]
 
     def append(self, *, voiced: bool) -> None:
         self._flags.append(voiced)

@@ -12,13 +12,20 @@ class LanguageTracker:
     """
 
     def __init__(
-        self, pinned: str | None, *, sure: float = 0.6, switch: float = 0.85, min_speech: int = 32_000
+        self,
+        pinned: str | None,
+        known: str | None = None,
+        *,
+        sure: float = 0.6,
+        switch: float = 0.85,
+        min_speech: int = 32_000,
     ) -> None:
+        """`known` is what was adopted before, where it is not `pinned`."""
         self._pinned = pinned
         self._sure, self._switch, self._min_speech = sure, switch, min_speech
         self._rival: str | None = None
         self._asked = 0
-        self.language = pinned
+        self.language = pinned or known
 
     def ask(self) -> bool:
         """Whether this window is to be heard for its language too: every one until it is known, then every

@@ -6,7 +6,7 @@ same kind merge, so that an eight hour meeting of a thousand turns keeps a few t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from .events import Cover, Covered, Receipt
 
@@ -14,9 +14,11 @@ from .events import Cover, Covered, Receipt
 class Ledger:
     """Spans tile [0, `covered`) without hole or overlap."""
 
-    def __init__(self) -> None:
+    def __init__(self, spans: Iterable[Covered] = ()) -> None:
         self._spans: list[Covered] = []
         self.covered = 0
+        for span in spans:
+            self.cover(span.end, span.cover, span.cause)
 
     def cover(self, until: int, cover: Cover, cause: str | None = None) -> None:
         """What [covered, until) became; an `until` not past `covered` adds nothing."""

@@ -34,11 +34,12 @@ class ListeningSettings:
 class Listener:
     """The windows of one stream: audio and verdicts in, tasks out."""
 
-    def __init__(self, session: str, settings: ListeningSettings) -> None:
+    def __init__(self, session: str, settings: ListeningSettings, start: int = 0) -> None:
+        """The first frame begins at sample `start`."""
         self._session = session
         self._s = settings
-        self._ring = AudioRing()
-        self._now = 0
+        self._ring = AudioRing(start)
+        self._now = start
         self._new = 0  # voiced samples that no window holds yet
         self._silence = 0  # samples since the last voiced frame
         self._made = 0
@@ -98,7 +99,7 @@ class TagListener:
     """The same where the recognizer tells the speakers of a window apart by itself: its tags are the turns,
     and only the voice of each is wanted. Its numbers hold inside one reply, so every reply is a window."""
 
-    def __init__(self, session: str, settings: ListeningSettings) -> None:
+    def __init__(self, session: str, settings: ListeningSettings, start: int = 0) -> None:
         self._waiting: SpeakerTask | None = None
         self._running: str | None = None
         self._to_run: list[SpeakerTask] = []

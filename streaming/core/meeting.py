@@ -24,6 +24,7 @@ from engine.contract import (
 )
 
 from .attribution import Attribution, Numbered
+from .continuation import NOTHING, Continuation
 from .echo import EchoGate
 from .events import Ended, Event, Flushed, GapDeclared, SegmentUpdated, SpeakerNamed
 from .ledger import merged
@@ -59,18 +60,26 @@ class Meeting:
         tracks: Sequence[str | None] = (),
         linker: Linker | None = None,
         listening: ListeningSettings | None = None,
+        continues: Sequence[Continuation] = (),
+        numbered: int = 0,
     ) -> None:
-        """`tracks` are the participants, by name if they have one; `linker` is for a stream without."""
+        """`tracks` are the participants, by name if they have one; `linker` is for a stream without.
+
+        A meeting that goes on gets what each track had settled, and how many segments were numbered; audio is
+        wanted again from the sample `received`, and what a track had settled of it is not decoded again.
+        """
         if tracks and linker is not None:
             raise ValueError("tracks are speakers already: give tracks or a linker")
-        self._ids = itertools.count(1)
+        settled = continues or (NOTHING,) * (len(tracks) or 1)
+        clock = min(track.clock for track in settled)
+        self._ids = itertools.count(numbered + 1)
         self._events: list[Event] = []
         self._linker = linker
         self._revise = to_samples(settings.revise_s)
         self._listener: Listener | TagListener | None = None
         if linker is not None:
             kind = TagListener if capabilities.speaker_tags else Listener
-            self._listener = kind(id, listening or ListeningSettings())
+            self._listener = kind(id, listening or ListeningSettings(), clock)
         self._frozen = 0  # what readers know of
         self._names: dict[int, str] = {}
         self._echo = EchoGate(len(tracks)) if len(tracks) > 1 else None
@@ -85,6 +94,8 @@ class Meeting:
                 language=language,
                 context=context,
                 hotwords=hotwords,
+                continues=settled[index],
+                clock=clock,
             )
             number = index if tracks else None
             segments = (
@@ -103,6 +114,11 @@ class Meeting:
     def received(self) -> int:
         """Samples received so far, on the one clock."""
         return self._tracks[0].session.received
+
+    @property
+    def settled(self) -> tuple[int, ...]:
+        """Of each track the sample before which nothing is decoded again."""
+        return tuple(track.session.settled for track in self._tracks)
 
     @property
     def backlog(self) -> int:

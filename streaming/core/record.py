@@ -6,6 +6,7 @@ from collections import deque
 
 from engine.contract import Word
 
+from .continuation import NOTHING, Continuation
 from .events import Cover, Event, GapDeclared, Receipt
 from .gate import Activity
 from .ledger import Ledger
@@ -15,14 +16,14 @@ from .transcript import Segment, Transcript
 class Record:
     """Segments not yet final, in order of time; those that are leave as events and ledger spans."""
 
-    def __init__(self, activity: Activity) -> None:
+    def __init__(self, activity: Activity, continues: Continuation = NOTHING) -> None:
         self._activity = activity
-        self._ledger = Ledger()
+        self._ledger = Ledger(continues.spans)
         self._shown = 0  # segments numbered so far
         self._events: list[Event] = []
-        self.transcript = Transcript()
+        self.transcript = Transcript(continues.words, continues.count)
         self.segments: deque[Segment] = deque()
-        self.last_end = 0
+        self.last_end = continues.settled
         """End of the last closed segment, samples."""
 
     def split(self, at: int) -> None:

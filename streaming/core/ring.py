@@ -14,11 +14,11 @@ from engine.contract import SAMPLE_RATE, Audio
 class AudioRing:
     """Mono float32 audio between `start` and `end` (samples, half-open)."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: int = 0) -> None:
         self._store: Audio = np.zeros(SAMPLE_RATE * 4, np.float32)
         self._offset = 0  # place of `start` in the store
-        self.start = 0
-        self.end = 0
+        self.start = start
+        self.end = start
 
     def append(self, audio: Audio) -> None:
         size = self.end - self.start

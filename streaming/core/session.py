@@ -20,6 +20,7 @@ from engine.contract import (
     Word,
 )
 
+from .continuation import NOTHING, Continuation
 from .events import Ended, Event, Flushed
 from .gate import Activity, Edge, Paused, SpeechGate, Started
 from .language import LanguageTracker
@@ -63,21 +64,25 @@ class Session:
         language: str | None = None,
         context: str = "",
         hotwords: tuple[str, ...] = (),
+        continues: Continuation = NOTHING,
+        clock: int | None = None,
     ) -> None:
+        """One that `continues` is fed from the sample `clock` on: its own, or an earlier frame."""
+        clock = continues.clock if clock is None else clock
         self._id = id
         self._s = settings
         self._context = context
         self._hotwords = hotwords
-        self._now = 0  # end of the newest frame that was looked at, samples
-        self._ring = AudioRing()
-        self._gate = SpeechGate(settings.gate())
-        self._activity = Activity()
-        self._record = Record(self._activity)
+        self._now = clock  # end of the newest frame that was looked at, samples
+        self._ring = AudioRing(clock)
+        self._gate = SpeechGate(settings.gate(), clock, floor=continues.settled)
+        self._activity = Activity(clock)
+        self._record = Record(self._activity, continues)
         self._segments = self._record.segments
         self._transcript = self._record.transcript
-        self._segmenter = Segmenter(settings.window(capabilities.max_window_s))
+        self._segmenter = Segmenter(settings.window(capabilities.max_window_s), continues.settled)
         self._stabilizer = Stabilizer()
-        self._language = LanguageTracker(language)
+        self._language = LanguageTracker(language, continues.language)
         self._task: RecognitionTask | None = None
         self._cut: Cut | None = None
         self._tasks_made = 0
@@ -103,6 +108,15 @@ class Session:
             return 0
         heard = self._cut.start if self._cut is not None and self._cut.final else self._segmenter.heard
         return self._now - max(heard, self._segments[0].start)
+
+    @property
+    def settled(self) -> int:
+        """Nothing before this sample is to be decoded again, samples: see `Continuation`."""
+        if self._segments:
+            segment = self._segments[0]
+            return segment.words[-1].end if segment.words else segment.start
+        reach = to_samples(self._s.onset_s + self._s.pad_s)
+        return max(self._record.last_end, self._now - reach, 0)
 
     @property
     def kept(self) -> int:

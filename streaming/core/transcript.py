@@ -7,6 +7,7 @@ prefix); older ones live in the events already sent, so a session's memory does 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from engine.contract import Word, join
@@ -19,9 +20,9 @@ KEEP = 400  # words: far more than any engine's context
 class Transcript:
     """Committed words: how many there are, and the newest of them."""
 
-    def __init__(self) -> None:
-        self._recent: deque[Word] = deque(maxlen=KEEP)
-        self.count = 0
+    def __init__(self, recent: Iterable[Word] = (), count: int = 0) -> None:
+        self._recent: deque[Word] = deque(recent, maxlen=KEEP)
+        self.count = count
 
     def append(self, words: tuple[Word, ...]) -> None:
         self._recent.extend(words)
