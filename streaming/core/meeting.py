@@ -97,16 +97,16 @@ class Meeting:
                 continues=settled[index],
                 clock=clock,
             )
-            number = index if tracks else None
-            segments = (
-                Attribution(linker, self._ids)
-                if linker is not None
-                else Numbered(self._ids, track=number, speaker=None if number is None else number + 1)
-            )
-            self._tracks.append(_Track(session, segments, number))
+            self._tracks.append(self._track(session, index if tracks else None))
         for number, name in enumerate(tracks, 1):
             if name is not None:
                 self.rename(number, name)
+
+    def _track(self, session: Session, index: int | None) -> _Track:
+        if self._linker is not None:
+            return _Track(session, Attribution(self._linker, self._ids), index)
+        speaker = None if index is None else index + 1
+        return _Track(session, Numbered(self._ids, track=index, speaker=speaker), index)
 
     # -- what it tells ---------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """One session, composed: audio and hypotheses in, tasks and events out.
 
-Inputs are the `receive_*` methods; outputs are drained with `tasks_to_run`, `tasks_to_cancel` and
-`events_to_send`. At most one task is wanted at a time; a reply to any other changes nothing.
+Inputs are the `receive_*` methods; `tasks_to_run`, `tasks_to_cancel` and `events_to_send` drain outputs. At
+most one task is wanted at a time; a reply to any other changes nothing.
 """
 
 from __future__ import annotations
@@ -386,9 +386,8 @@ class Session:
     def _settle(self) -> None:
         """Answer flushes and the end once nothing before them is pending; forget old audio."""
         pending = self._segments[0].start if self._segments else self._now
-        while self._flushes and (self._flushes[0][1] <= pending):
-            id, sample = self._flushes.popleft()
-            self._record.tell(Flushed(id, sample))
+        while self._flushes and self._flushes[0][1] <= pending:
+            self._record.tell(Flushed(*self._flushes.popleft()))
         if self._ending and not self._segments and not self._ended:
             self._ended = True
             self._record.tell(Ended(self._record.receipt(self._now)))
