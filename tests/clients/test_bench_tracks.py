@@ -11,7 +11,7 @@ from clients.bench.corpus import Clip
 from clients.bench.evaluate import evaluate
 from clients.bench.tracks import apart, beside, deal, parts_of
 from clients.play import Playback
-from streaming.wire.messages import Ended, Error
+from streaming.wire.messages import Ack, Ended, Error
 
 from .build import ready, receipt, segment, words
 
@@ -88,9 +88,11 @@ def test_what_is_wrong_with_the_stream_is_wrong_with_each_track() -> None:
     lost = replace(end, tracks=(end.tracks[0], receipt(8 * RATE, 2, gap=RATE)))
     first, second = (track.faults() for _, track in apart(joined, playback, lost))
     assert (first, [fault.split(":")[0] for fault in second]) == ([], ["gap from 7.00 to 8.00 s"])
-    playback.captions.receive(Error(9, "internal", "why"))
+    playback.captions.receive(Ack(8, 0))
+    playback.captions.receive(Error(3, "internal", "why"))
     for _, track in apart(joined, playback, end):
-        assert track.faults() == ["seq 9 follows 7", "the server ended the stream: why (internal)"]
+        assert "message 8 came after the last one" in track.faults()
+        assert "the server ended the stream: why (internal)" in track.faults()
     playback, _ = played()
     playback.failure = "the connection ended"
     for _, track in apart(joined, playback, None):

@@ -96,6 +96,16 @@ def test_the_quieter_copy_is_silenced_and_counted() -> None:
     assert gate.suppressed == (0, (spoken - kept) * FRAME)
 
 
+def test_only_what_was_taken_for_speech_is_counted() -> None:
+    talk = bursts(1, 10)
+    tracks = talk, 0.1 * talk
+    faint = [Voice(voice.cheap, 0.2 * voice.neural) for voice in voices_of(tracks[1])]
+    gate = EchoGate(2)
+    _, second = gate.judge(tracks, (voices_of(talk), faint))
+    assert changed(faint, second)
+    assert gate.suppressed == (0, 0)
+
+
 def test_who_speaks_at_the_same_time_is_heard() -> None:
     tracks = bursts(1, 10), bursts(2, 10, level_db=-35)
     voices = voices_of(tracks[0]), voices_of(tracks[1])
