@@ -65,7 +65,8 @@ class Captions:
         """Samples (16 kHz) that the server has."""
         self.receipt: Receipt | None = None
         self.error: Error | None = None
-        self._seq: int | None = None
+        self.seq = 0
+        """The greatest that came: where a reader goes on."""
         self._faults: list[str] = []
 
     @property
@@ -142,10 +143,12 @@ class Captions:
     def receive(self, message: ServerMessage) -> None:
         """Take the next message."""
         self._check_order(message)
+        if isinstance(message, Segment) and self._known(message):
+            return
         self._settle(message)
         match message:
             case Ready():
-                self._check(self.ready is None, "a second ready")
+                self._check(self.ready is None or message.resumed, "a second ready")
                 self.ready = message
             case Segment():
                 self._receive_segment(message)
@@ -179,25 +182,31 @@ class Captions:
         # The receipt may be followed by the reason why the stream ended early.
         last = self.error is None and isinstance(message, Error)
         self._check(last or not self.ended, f"message {message.seq} came after the last one")
-        if self._seq is not None:
-            self._check(message.seq == self._seq + 1, f"seq {message.seq} follows {self._seq}")
-        self._seq = message.seq
+        if isinstance(message, Ready | Ack | Error):  # these have no number of their own
+            self._check(message.seq >= self.seq, f"seq {message.seq} follows {self.seq}")
+        else:
+            self._check(message.seq > self.seq, f"seq {message.seq} follows {self.seq}")
+        self.seq = max(self.seq, message.seq)
 
     def _settle(self, message: ServerMessage) -> None:
-        """Words on the move are taken by the segments that come next, or they are lost."""
+        """Words on the move are taken before any later ones come, or they are lost."""
         for track, transcript in self.tracks.items():
-            if not transcript.moving or isinstance(message, Speaker):
+            if not transcript.moving:
                 continue
-            new = isinstance(message, Segment) and message.track == track and message.id not in self.segments
-            if not (new and isinstance(message, Segment) and transcript.goes_on(message)):
+            same = isinstance(message, Segment) and message.track == track
+            known = isinstance(message, Segment) and message.id in self.segments
+            if isinstance(message, Ended) or (
+                same and isinstance(message, Segment) and transcript.passed_by(message, known=known)
+            ):
                 self._check(False, transcript.loss)
                 transcript.settle()
 
     def _receive_speaker(self, news: Speaker) -> None:
         known = self.segments.get(news.segment)
         name = f"speaker rev {news.rev} of segment {news.segment}"
-        self._check(known is not None and news.rev > known.rev, f"{name} is late")
-        if known is None:
+        again = known is not None and (news.rev, news.speaker) == (known.rev, known.speaker)
+        self._check(known is not None and (again or news.rev > known.rev), f"{name} is late")
+        if known is None or news.rev < known.rev:
             return
         if news.segment in self.frozen:
             same = news.frozen and news.speaker == known.speaker
@@ -205,6 +214,17 @@ class Captions:
         if news.frozen:
             self.frozen.add(news.segment)
         self.segments[known.id] = replace(known, rev=news.rev, speaker=news.speaker, name=news.name)
+
+    def _known(self, again: Segment) -> bool:
+        """Whether a segment is not news: a reader that comes back may be shown it once more."""
+        old = self.segments.get(again.id)
+        if old is None or again.rev > old.rev:
+            return False
+        name = f"segment {again.id} rev {again.rev}"
+        self._check(again.rev == old.rev, f"{name} follows rev {old.rev}")
+        same = (again.words, again.partial, again.final) == (old.words, old.partial, old.final)
+        self._check(again.rev < old.rev or same, f"{name} is not what it was")
+        return True
 
     def _receive_segment(self, new: Segment) -> None:
         name = f"segment {new.id} rev {new.rev}"
@@ -221,9 +241,10 @@ class Captions:
             track.arrivals.append(len(self.transcript))
             self.transcript.append(track.words[len(track.arrivals) - 1])
         self.segments[new.id] = new
+        if new.frozen is True:
+            self.frozen.add(new.id)
 
     def _check_successor(self, old: Segment, new: Segment, name: str) -> None:
-        self._check(new.rev > old.rev, f"{name} follows rev {old.rev}")
         self._check(new.first_word == old.first_word, f"{name} moved its first word to {new.first_word}")
         self._check(new.track == old.track, f"{name} changed its track")
         self._check(new.words or not old.words, f"{name} took all of its committed words back")

@@ -9,7 +9,7 @@ from streaming.wire.messages import Segment, Word
 
 class Transcript:
     """Words by index. A word stays what it was and stays with its segment, but for a split: then the last
-    words of one segment move to segments nobody knew, which come right behind it."""
+    words of one segment move to segments nobody knew, which come before any later words."""
 
     def __init__(self) -> None:
         self.words: list[Word] = []
@@ -18,7 +18,7 @@ class Transcript:
         self.revised = 0
         """Committed words that a later message changed, took back for good or gave to another segment."""
         self._owners: list[int] = []
-        self._moving = range(0)
+        self._moving: list[int] = []
         self._source = ""
 
     @property
@@ -29,16 +29,18 @@ class Transcript:
     @property
     def loss(self) -> str:
         """What is wrong while words are on the move."""
-        return f"{self._source} took committed words back: {len(self._moving)} from word {self._moving.start}"
+        return f"{self._source} took committed words back: {len(self._moving)} from word {self._moving[0]}"
 
     def settle(self) -> None:
         """The words on the move are lost."""
         self.revised += len(self._moving)
-        self._moving = range(0)
+        self._moving = []
 
-    def goes_on(self, segment: Segment) -> bool:
-        """Whether a segment that is new takes the words on the move."""
-        return bool(segment.words) and segment.first_word == self._moving.start
+    def passed_by(self, segment: Segment, *, known: bool) -> bool:
+        """Whether a segment comes, with words, that may not come before the words on the move are taken; nor
+        may one that was `known` take them."""
+        first, next = segment.first_word, self._moving[0]
+        return bool(segment.words) and (first > next or (known and first == next))
 
     def receive(self, segment: Segment, name: str, before: int) -> Iterator[str]:
         """Take the segment's words, those that are new included; yields what is wrong with them. `before` of
@@ -54,8 +56,8 @@ class Transcript:
                 self.revised += 1
                 yield f"{name} {fault}"
         if before > len(segment.words):
-            end = segment.first_word + before
-            self._moving = range(segment.first_word + len(segment.words), end)
+            left = range(segment.first_word + len(segment.words), segment.first_word + before)
+            self._moving = sorted({*self._moving, *left})
             self._source = name
 
     def _again(self, id: int, index: int, word: Word) -> str | None:
@@ -64,8 +66,8 @@ class Transcript:
             return f"changed committed word {index}: {known.text!r} to {word.text!r}"
         if self._owners[index] == id:
             return None
-        if index == self._moving.start and self._moving:
+        if index in self._moving[:1]:
             self._owners[index] = id
-            self._moving = self._moving[1:]
+            del self._moving[0]
             return None
         return f"shows word {index}, which segment {self._owners[index]} has"

@@ -30,7 +30,9 @@ from .wire.messages import (
     Error,
     Flush,
     Limits,
+    Read,
     Ready,
+    Resume,
     Start,
 )
 
@@ -243,8 +245,10 @@ class Connection:
                 live.flush(id)
             case End():
                 live.end()
-            case Start():
-                raise ProtocolError("started", "start came twice: open a new connection for a new session")
+            case Start() | Resume() | Read():
+                raise ProtocolError(
+                    "started", f"{_name(message)} came in a session: open a new connection for it"
+                )
             case _:
                 assert_never(message)
 

@@ -25,6 +25,7 @@ from .core.events import (
     SpeakerNamed,
     SpeakerRevised,
 )
+from .packed import pack, unpack
 from .wire import messages as wire
 from .wire.render import by_time, render
 
@@ -143,7 +144,7 @@ class Record:
                 self._heard(message.speaker)
                 if message.final:
                     self._open.pop(message.id, None)
-                    self._closed[message.id] = _pack(message)
+                    self._closed[message.id] = pack(message)
                 else:
                     self._open[message.id] = message
                 return self._named(message)
@@ -171,8 +172,8 @@ class Record:
             old = self._open[news.segment]
             self._open[old.id] = msgspec.structs.replace(old, rev=news.rev, speaker=news.speaker)
         elif news.segment in self._closed:
-            old = _unpack(self._closed[news.segment])
-            self._closed[old.id] = _pack(msgspec.structs.replace(old, rev=news.rev, speaker=news.speaker))
+            old = unpack(self._closed[news.segment])
+            self._closed[old.id] = pack(msgspec.structs.replace(old, rev=news.rev, speaker=news.speaker))
 
     def _name(self, speaker: int | None) -> str | UnsetType:
         return self._names.get(speaker or 0) or UNSET
@@ -187,7 +188,7 @@ class Record:
 
     def segments(self) -> list[wire.Segment]:
         """The newest state of every segment, in order of time."""
-        return by_time(map(self._named, [*map(_unpack, self._closed.values()), *self._open.values()]))
+        return by_time(map(self._named, [*map(unpack, self._closed.values()), *self._open.values()]))
 
     def export(self, format: str, session: str) -> str:
         """The transcript as one of `FORMATS`; only committed words. Raises KeyError for others."""
@@ -206,84 +207,3 @@ class Record:
             "receipt": msgspec.to_builtins(self.receipt),
             **({} if tracks is UNSET else {"tracks": msgspec.to_builtins(tracks)}),
         }
-
-
-class _PackedWord(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    text: str
-    start_ms: int
-    """Since the segment's start."""
-    length_ms: int
-    per_mille: int | None = None
-    space: bool = True
-
-
-class _Packed(msgspec.Struct, frozen=True, array_like=True):
-    id: int
-    rev: int
-    first_word: int
-    start_ms: int
-    end_ms: int
-    speaker: int | None
-    language: str | None
-    track: int | None
-    words: tuple[_PackedWord, ...]
-
-
-_unpacker = msgspec.msgpack.Decoder(_Packed)
-
-
-def _pack(segment: wire.Segment) -> bytes:
-    words = tuple(
-        _PackedWord(
-            word.text,
-            word.start_ms - segment.start_ms,
-            word.end_ms - word.start_ms,
-            None if word.confidence is UNSET else round(word.confidence * 1000),
-            word.space is not False,
-        )
-        for word in segment.words
-    )
-    language = None if segment.language is UNSET else segment.language
-    return msgspec.msgpack.encode(
-        _Packed(
-            segment.id,
-            segment.rev,
-            segment.first_word,
-            segment.start_ms,
-            segment.end_ms,
-            segment.speaker,
-            language,
-            None if segment.track is UNSET else segment.track,
-            words,
-        )
-    )
-
-
-def _unpack(data: bytes) -> wire.Segment:
-    packed = _unpacker.decode(data)
-    words = tuple(
-        wire.Word(
-            w.text,
-            packed.start_ms + w.start_ms,
-            packed.start_ms + w.start_ms + w.length_ms,
-            UNSET if w.per_mille is None else w.per_mille / 1000,
-            UNSET if w.space else False,
-        )
-        for w in packed.words
-    )
-    text = "".join(w.text if w.space is False else f" {w.text}" for w in words).strip()
-    return wire.Segment(
-        seq=0,
-        id=packed.id,
-        rev=packed.rev,
-        first_word=packed.first_word,
-        start_ms=packed.start_ms,
-        end_ms=packed.end_ms,
-        speaker=packed.speaker,
-        text=text,
-        words=words,
-        partial="",
-        final=True,
-        language=UNSET if packed.language is None else packed.language,
-        track=UNSET if packed.track is None else packed.track,
-    )

@@ -29,7 +29,7 @@ JSON_PROTOCOL = "seamscribe.v1.json"
 MSGPACK_PROTOCOL = "seamscribe.v1.msgpack"
 
 _REMEDIES = {
-    "type": "use start, flush or end; audio goes in binary frames",
+    "type": "use start, resume, read, flush or end; audio goes in binary frames",
     "version": f"this server speaks version {VERSION}",
     "audio.encoding": "use one of " + ", ".join(Encoding),
     "audio.sample_rate": "use 8000 to 48000",
@@ -44,6 +44,11 @@ _REMEDIES = {
     "options.pause_s": "use 0.2 to 3 seconds",
     "id": "use a text of 1 to 128 characters",
     "data": "use bytes (base64 in JSON)",
+    "session": "use ready.session of the session to go on with",
+    "token": "use ready.token of the session (a reader: ready.read_token)",
+    "last_seq": "use the greatest seq that came, or leave it out for everything",
+    "next_sample": "use the oldest sample that can still be sent, at 16,000 a second",
+    "after": "use the greatest seq that came, or leave it out for everything",
 }
 _CODES = {
     "type": "unknown_type",

@@ -4,6 +4,10 @@ The tag is the field `type`. Client messages refuse unknown fields by name; a fi
 default written here. Times end in `_ms` and are milliseconds on the session's audio clock, which starts
 at 0 with the first sample. A `sample` is an index on the same clock at 16,000 samples a second, whatever
 rate the client sends: a client at another rate multiplies by rate / 16,000.
+
+`seq` grows from one message to the next, with holes: a state that was outdated before it could be sent takes
+its number along. `ready` and `ack`, and an `error` that is one connection's own, take no number: they carry
+the newest the client has, so the greatest `seq` that came is always what to name in `resume`.
 """
 
 from __future__ import annotations
@@ -18,6 +22,9 @@ VERSION = 1
 
 CLOCK_RATE = 16_000
 """Samples per second of every `sample` on the wire."""
+
+BEAT_S = 5.0
+"""A connection on which audio may be sent says something at least this often."""
 
 
 class Encoding(StrEnum):
@@ -83,7 +90,8 @@ class Audio(Struct, frozen=True, forbid_unknown_fields=True, tag="audio"):
 
 
 class Flush(Struct, frozen=True, forbid_unknown_fields=True, tag="flush"):
-    """Make everything received so far final, without ending; answered by `flushed` with the same id."""
+    """Make everything received so far final, without ending; answered by `flushed` with the same id. Use an
+    id once: on a resumed connection one that came before is known to be the same flush, sent again."""
 
     id: Annotated[str, Meta(min_length=1, max_length=128)]
 
@@ -92,7 +100,34 @@ class End(Struct, frozen=True, forbid_unknown_fields=True, tag="end"):
     """No more audio; answered by the last segments and the receipt."""
 
 
-ClientMessage = Start | Audio | Flush | End
+Token = Annotated[str, Meta(min_length=1, max_length=256)]
+Position = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
+
+
+class Resume(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="resume"):
+    """The first message of a connection that goes on with a session instead of starting one; answered by
+    `ready` with `resumed`, or by the error `resume_refused`. The connection that the session had before, if
+    it still has one, is told `replaced`."""
+
+    session: Annotated[str, Meta(min_length=1, max_length=128)]
+    token: Token
+    """`ready.token` of the session."""
+    last_seq: Position = 0
+    """`seq` of the newest message that came: what is newer follows. 0: everything."""
+    next_sample: Position = 0
+    """The oldest sample (16 kHz clock) that the client can still send."""
+
+
+class Read(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="read"):
+    """The first message of a reader whose address holds no token."""
+
+    token: Token
+    """`ready.read_token` or `ready.token` of the session."""
+    after: Position = 0
+    """`seq` of the newest message that came: what is newer follows. 0: everything."""
+
+
+ClientMessage = Start | Resume | Read | Audio | Flush | End
 
 
 class Limits(Struct, frozen=True):
@@ -107,7 +142,7 @@ class Limits(Struct, frozen=True):
 
 
 class Ready(Struct, frozen=True, omit_defaults=True, tag="ready"):
-    """Answers `start`: audio may flow."""
+    """Answers `start` or `resume`: audio may flow. A reader gets it without tokens."""
 
     seq: int
     session: str
@@ -119,6 +154,16 @@ class Ready(Struct, frozen=True, omit_defaults=True, tag="ready"):
     max_delay_ms: int
     pause_ms: int
     language: str | None = None
+    token: str = ""
+    """The session's secret, for `resume`."""
+    read_token: str = ""
+    """Lets readers in, and nothing else."""
+    resume_ms: int = 0
+    """So long the session goes on without a connection; 0: not at all."""
+    resumed: bool = False
+    next_sample: int = 0
+    """The sample (16 kHz clock) that the server wants next. At another rate the client begins with the first
+    of its samples at or after it, number ceil(next_sample * rate / 16,000)."""
 
 
 class Word(Struct, frozen=True):
@@ -139,7 +184,9 @@ class Segment(Struct, frozen=True, tag="segment"):
     reader sees is `text + partial` (`partial` brings its own leading space). After `final` no word comes,
     only, while its speaker is not frozen, a new speaker, or a split: if two people turn out to have spoken,
     the segment's last words move to a segment with a new `id`, with the index and the times they had. The
-    shortened segment comes first, and right behind it those that have its words.
+    shortened segment comes first, and those that have its words before any with later words.
+
+    A segment may come again with the `rev` it had: nothing of it has changed.
     """
 
     seq: int
@@ -160,6 +207,8 @@ class Segment(Struct, frozen=True, tag="segment"):
     """The speaker's name, where it has one."""
     track: int | UnsetType = UNSET
     """Index of the track in `start.tracks`, where there are any."""
+    frozen: bool | UnsetType = UNSET
+    """Whether the speaker is not revised any more, where that is known already."""
 
 
 class Speaker(Struct, frozen=True, tag="speaker"):
@@ -188,10 +237,12 @@ class Named(Struct, frozen=True, tag="named"):
 
 class Ack(Struct, frozen=True, tag="ack"):
     """Everything before `sample` (16 kHz clock) has arrived. Sent at least once a second while audio
-    arrives."""
+    arrives, and every `BEAT_S` while none does, so that a dead connection is known by its silence."""
 
     seq: int
     sample: int
+    durable: int = 0
+    """What came before this sample need not be sent again, even if the server dies: clients may forget it."""
 
 
 class Flushed(Struct, frozen=True, tag="flushed"):

@@ -53,7 +53,7 @@ SERVER: list[tuple[m.ServerMessage, dict[str, Any]]] = [
             "final": False,
         },
     ),
-    (m.Ack(3, 16_000), {"type": "ack", "seq": 3, "sample": 16_000}),
+    (m.Ack(3, 16_000, 8_000), {"type": "ack", "seq": 3, "sample": 16_000, "durable": 8_000}),
     (m.Flushed(4, "a", 5), {"type": "flushed", "seq": 4, "id": "a", "sample": 5}),
     (m.Gap(5, 1, 2, "loop"), {"type": "gap", "seq": 5, "start_ms": 1, "end_ms": 2, "cause": "loop"}),
     (m.Error(6, "idle", "why"), {"type": "error", "seq": 6, "code": "idle", "message": "why"}),
