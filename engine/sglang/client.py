@@ -22,6 +22,7 @@ from engine.policies.verdict import judged
 from engine.tuning import Tally
 
 from .payload import to_pcm16
+from .schedulers import Spread
 from .transport import Part, Request, Transport
 
 PRIORITIES = {Priority.FINAL: 30, Priority.FIRST: 20, Priority.REFRESH: 10, Priority.BATCH: 0}
@@ -44,6 +45,8 @@ class ClientSettings:
     """Output budget in tokens from which the output is watched while it grows; shorter ones end soon."""
     stream_interval: int = 8
     """Tokens between two looks."""
+    schedulers: int = 1
+    """Scheduler processes of the engine."""
     sessions: int = 4096
     """Sessions whose language is remembered."""
 
@@ -62,6 +65,7 @@ class SglangRecognizer:
         self._closed = False
         self.counters = Tally()
         facts = policy.facts
+        self._spread = Spread(settings.schedulers, sticky=facts.prefix_cache)
         self._capabilities = Capabilities(
             engine="sglang",
             model=settings.model,
@@ -171,7 +175,13 @@ class SglangRecognizer:
             self._languages.popitem(last=False)
 
     async def _run(self, task: RecognitionTask, ask: Ask, pcm: bytes) -> Reply:
-        request = self._request(task, ask, pcm)
+        scheduler = self._spread.take(task.session)
+        try:
+            return await self._watch(self._request(task, ask, pcm, scheduler), ask)
+        finally:
+            self._spread.done(scheduler)
+
+    async def _watch(self, request: Request, ask: Ask) -> Reply:
         guard = TokenGuard(ask.guard)
         last: Part | None = None
         async with aclosing(self._transport.generate(request)) as parts:
@@ -190,7 +200,7 @@ class SglangRecognizer:
             raise EngineError("aborted", last.detail or "the engine gave the request up", retryable=True)
         return self._reply(last, None)
 
-    def _request(self, task: RecognitionTask, ask: Ask, pcm: bytes) -> Request:
+    def _request(self, task: RecognitionTask, ask: Ask, pcm: bytes, scheduler: int) -> Request:
         stream = ask.max_new_tokens >= self._settings.stream_from
         sampling: dict[str, object] = {
             "max_new_tokens": ask.max_new_tokens,
@@ -210,6 +220,7 @@ class SglangRecognizer:
             priority=PRIORITIES[task.priority] if self._settings.priorities else None,
             logprobs=ask.logprobs,
             stream=stream,
+            scheduler=scheduler if self._settings.schedulers > 1 else None,
         )
 
     @staticmethod

@@ -18,6 +18,8 @@ PROCESSORS = "engine.sglang.plugin"
 MODELS = "engine.sglang.models"
 
 
+_SHARED = 0.45
+"""Share of the memory for the caches of all schedulers of one GPU, where the operator says none."""
 _PROMPT = 64
 """Prompt tokens a request that a prefill batch is sized for."""
 
@@ -54,6 +56,8 @@ class LaunchSettings:
     priorities: bool = True
     variable_window: bool = True
     """Our model package: encode the spoken window instead of the full one."""
+    schedulers: int = 1
+    """Scheduler processes that share the GPU, each with its own copy of the weights and its own cache."""
     tokenizers: int = 1
     """Tokenizer processes behind one HTTP server; each runs the front end."""
     port: int = 30000
@@ -87,7 +91,19 @@ def plan_flags(facts: ModelFacts, machine: Machine, settings: LaunchSettings) ->
         flags["mem_fraction_static"] = settings.memory_fraction
     if settings.tokenizers > 1:
         flags["tokenizer_worker_num"] = settings.tokenizers
+    if settings.schedulers > 1:
+        flags |= _shared(facts, machine, settings)
     return flags | (_gpu(machine) if machine.gpu else _cpu(settings))
+
+
+def _shared(facts: ModelFacts, machine: Machine, settings: LaunchSettings) -> dict[str, Any]:
+    """Several schedulers on one GPU. Each measures the free memory while the others take theirs, so the size
+    of its cache is said in positions instead."""
+    flags: dict[str, Any] = {"dp_size": settings.schedulers}
+    if machine.memory_gib is not None and facts.kv_bytes_per_token is not None:
+        share = (settings.memory_fraction or _SHARED) * machine.memory_gib * 2**30 / settings.schedulers
+        flags |= {"max_total_tokens": round(share / facts.kv_bytes_per_token), "mem_fraction_static": 0.9}
+    return flags
 
 
 def _gpu(machine: Machine) -> dict[str, Any]:
@@ -141,7 +157,9 @@ def refuse(facts: ModelFacts, flags: Mapping[str, Any]) -> list[str]:
 def environment(facts: ModelFacts, settings: LaunchSettings, machine: Machine) -> dict[str, str]:
     """Variables that make SGLang load our plugin."""
     found = {"SGLANG_EXTERNAL_MM_PROCESSOR_PACKAGE": PROCESSORS}
-    if settings.variable_window and not facts.chunked_prefill:
+    if facts.chunked_prefill:
+        found["SGLANG_EXTERNAL_MODEL_PACKAGE"] = MODELS
+    elif settings.variable_window:
         found |= {"SGLANG_EXTERNAL_MODEL_PACKAGE": MODELS, DEVICE_FRONT_END: "1"}
     if not machine.gpu:
         # Two threads that spin for each other on a shared CPU are ten times slower than one.

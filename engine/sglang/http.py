@@ -199,6 +199,8 @@ def generate_body(request: Request) -> dict[str, Any]:
         body["text"] = request.text
     if request.priority is not None:
         body["priority"] = request.priority
+    if request.scheduler is not None:
+        body["routed_dp_rank"] = request.scheduler
     if request.logprobs:
         body["return_logprob"] = True
     return body

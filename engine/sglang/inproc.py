@@ -18,12 +18,12 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import aclosing
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 from engine.contract import UNREACHABLE, EngineError
 
 from .payload import as_bytes
+from .schedulers import engine_class
 from .transport import Part, Request, part_of
 
 _PAUSES_S = (0.0, 5.0, 30.0)
@@ -129,6 +129,8 @@ class InprocTransport:
             arguments["prompt"] = request.text
         if request.priority is not None:
             arguments["priority"] = request.priority
+        if request.scheduler is not None:
+            arguments["routed_dp_rank"] = request.scheduler
         answer = await engine.async_generate(**arguments)
         if not request.stream:
             box.put(part_of(answer))
@@ -256,7 +258,7 @@ def _started(flags: Mapping[str, Any], make: Callable[..., Any] | None) -> _Runn
     def run() -> None:
         asyncio.set_event_loop(loop)
         try:
-            made.set_result((make or import_module("sglang").Engine)(**flags))
+            made.set_result((make or engine_class())(**flags))
         except BaseException as error:  # noqa: BLE001 - handed to the caller, whatever it is
             loop.close()
             made.set_exception(error)

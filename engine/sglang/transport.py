@@ -23,6 +23,8 @@ class Request:
     priority: int | None = None
     logprobs: bool = False
     stream: bool = True
+    scheduler: int | None = None
+    """Which of several schedulers behind one engine takes it."""
     payload: bytes | None = None
     """Audio as a file instead of samples, for an engine without our plugin; in process only."""
 

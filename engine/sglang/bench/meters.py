@@ -7,13 +7,15 @@ import contextlib
 import os
 import resource
 import shutil
+import subprocess
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 _BUSIEST = 8
-_QUERY = ("--query-gpu=utilization.gpu,memory.used", "--format=csv,noheader,nounits", "-lms", "500")
+_QUERY = ("--query-gpu=utilization.gpu,memory.used", "--format=csv,noheader,nounits")
+_PERIOD_S = 0.5
 
 
 @dataclass(slots=True)
@@ -56,17 +58,16 @@ async def _watch_gpu(usage: Usage) -> None:
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return
-    process = await asyncio.create_subprocess_exec(tool, *_QUERY, stdout=asyncio.subprocess.PIPE)
-    assert process.stdout is not None
-    try:
-        async for line in process.stdout:
-            with contextlib.suppress(ValueError):
-                busy, used = line.decode().split(",")[:2]
-                usage._samples.append((float(busy), float(used)))
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        await process.wait()
+    while True:
+        # Asked anew each time: with an interval of its own the tool keeps its lines in a buffer.
+        # And from a thread: SGLang's loop policy knows no child processes.
+        answer = await asyncio.to_thread(
+            subprocess.run, [tool, *_QUERY], capture_output=True, text=True, check=False
+        )
+        with contextlib.suppress(ValueError):
+            busy, used = answer.stdout.split(",")[:2]
+            usage._samples.append((float(busy), float(used)))
+        await asyncio.sleep(_PERIOD_S)
 
 
 def _process_s() -> dict[str, float]:

@@ -37,8 +37,11 @@ from .clips import Clip, joined, load_clips
 from .growth import growth
 from .load import LivePlan, Tally, beside, burst, live
 from .meters import Usage, metered, percentile
+from .stacks import sampled
 
 MARKER = "@row "
+READY = "@ready"
+"""Written when the engine serves; what is to be measured begins when a line comes back."""
 _START_S = 300.0
 
 
@@ -61,6 +64,8 @@ class Spec:
     """Utterances decoded at once before anything is measured."""
     loads: tuple[dict[str, Any], ...] = ()
     port: int = 31000
+    profile: str | None = None
+    """A folder for samples of the schedulers' stacks; needs `py-spy` on the path."""
 
 
 class Fixed:
@@ -112,7 +117,9 @@ async def engine(spec: Spec) -> AsyncIterator[tuple[SglangRecognizer, float]]:
         child, transport = await _serve(spec, folder, flags, added)
     else:
         transport = await asyncio.to_thread(open_inproc, {"model_path": str(folder), **flags}, added)
-    held = ClientSettings(model=spec.name, concurrency=launch.running, deadline_s=60.0)
+    held = ClientSettings(
+        model=spec.name, concurrency=launch.running, deadline_s=60.0, schedulers=launch.schedulers
+    )
     used: ServingPolicy = policy if spec.new_tokens is None else Fixed(policy, spec.new_tokens)
     recognizer = SglangRecognizer(transport, used, held)
     try:
@@ -127,7 +134,7 @@ async def engine(spec: Spec) -> AsyncIterator[tuple[SglangRecognizer, float]]:
 async def _serve(
     spec: Spec, folder: Path, flags: dict[str, Any], added: dict[str, str]
 ) -> tuple[subprocess.Popen[bytes], Transport]:
-    command = [sys.executable, "-m", "sglang.launch_server", "--model-path", str(folder)]
+    command = [sys.executable, "-m", "engine.sglang.schedulers", "--model-path", str(folder)]
     command += as_arguments({**flags, "port": spec.port, "skip_server_warmup": True})
     child = await asyncio.to_thread(
         subprocess.Popen, command, env=os.environ | added, stdout=sys.stderr.fileno()
@@ -147,12 +154,18 @@ async def run(spec: Spec) -> None:
         warm = load_clips(Path(spec.audio) if spec.audio else None)
         for count in (1, spec.warm_up):
             await burst(recognizer.recognize, (warm * count)[:count], Tally())
+        sys.stdout.write(READY + "\n")
+        sys.stdout.flush()
+        await asyncio.to_thread(sys.stdin.readline)
         for load in spec.loads:
             clips = load_clips(Path(spec.audio) if spec.audio else None)
             if turn_s := load.get("turn_s") if load["kind"] == "live" else None:
                 clips = joined(clips, turn_s, 16)
             before = dict(recognizer.counters)
-            async with metered() as usage:
+            async with (
+                metered() as usage,
+                sampled(spec.profile if load.get("stacks") else None, spec.name, load.get("seconds", 0.0)),
+            ):
                 row = await _load(recognizer, clips, load)
             alarms = {
                 name: count - before.get(name, 0)
@@ -176,7 +189,7 @@ async def _load(recognizer: SglangRecognizer, clips: list[Clip], load: dict[str,
 
 
 async def _live(recognizer: SglangRecognizer, clips: list[Clip], load: dict[str, Any]) -> dict[str, Any]:
-    dispatcher = Dispatcher(recognizer, DispatchSettings(queue=8192))
+    dispatcher = Dispatcher(recognizer, DispatchSettings(queue=8192, gather_s=load.get("gather_s", 0.0)))
     plan = LivePlan(load["streams"], load["seconds"], load.get("warm_s", 4.0))
     stop, long_s = asyncio.Event(), load.get("long_s", 0)
     async with asyncio.TaskGroup() as group:

@@ -10,22 +10,42 @@ import asyncio
 import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from sglang.srt.models.qwen3_asr import Qwen3ASRForConditionalGeneration
 from sglang.srt.multimodal.processors.base_processor import BaseMultimodalProcessor
 from sglang.srt.utils import load_audio
 
 from engine.sglang.compat import audio_item, processor_output, sampling
-from engine.sglang.payload import read_payload
+from engine.sglang.payload import read_payload, to_pcm16
 
+from .arrays import as_array
 from .logmel import LOG_FLOOR, log_energies, scaled_to
 from .spans import HOP, audio_tokens, finished_windows, window_lengths
 
 _THREADS = 8
+_BEFORE, _BEHIND = 3 * HOP, 4 * HOP
+"""Samples around a window that are transformed with it: more than its first and last frames reach into."""
+_KNOWN = 1024
+"""Finished windows whose features are kept, 0.2 MB each: a growing turn is asked for again and again."""
 SINGLE_ITEM = "SEAMSCRIBE_SINGLE_ITEM"
 """Environment variable, "1" for one item a clip, to compare with; `custom_params` has the same by request."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Window:
+    """`feature` (bins, window) holds `frames` of audio, which become `tokens`; `loudest` up to its end."""
+
+    feature: npt.NDArray[Any]
+    frames: int
+    tokens: int
+    digest: int
+    loudest: float
 
 
 class SeamscribeQwen3ASRProcessor(BaseMultimodalProcessor):
@@ -47,6 +67,8 @@ class SeamscribeQwen3ASRProcessor(BaseMultimodalProcessor):
         self._pad = self._id("<|audio_pad|>")
         self._ends = (self._id("<|audio_start|>"), self._id("<|audio_end|>"))
         self._single = os.environ.get(SINGLE_ITEM) == "1"
+        self._known: dict[tuple[bytes, float], _Window] = {}
+        self._lock = Lock()
         self._pool = ThreadPoolExecutor(_THREADS, "log-mel", initializer=torch.set_num_threads, initargs=(1,))
 
     def _id(self, name: str) -> int:
@@ -66,16 +88,15 @@ class SeamscribeQwen3ASRProcessor(BaseMultimodalProcessor):
         single = self._single if asked is None else bool(asked)
         windows = await loop.run_in_executor(self._pool, self._windows, audio_data[0], single)
         place = prompt.index(self._pad)
-        total = sum(tokens for _, _, tokens, _ in windows)
+        total = sum(window.tokens for window in windows)
         ids = prompt[:place] + [self._pad] * total + prompt[place + 1 :]
         items = []
-        for feature, mask, tokens, digest in windows:
+        for window in windows:
+            last = place + window.tokens - 1
             items.append(
-                audio_item(
-                    feature, digest, offsets=[(place, place + tokens - 1)], feature_attention_mask=mask
-                )
+                audio_item(window.feature, window.digest, offsets=[(place, last)], frames=window.frames)
             )
-            place += tokens
+            place += window.tokens
         positions = torch.arange(len(ids), dtype=torch.long).unsqueeze(0).expand(3, -1).clone()
         return processor_output(
             ids,
@@ -93,39 +114,59 @@ class SeamscribeQwen3ASRProcessor(BaseMultimodalProcessor):
             raise ValueError(f"the prompt must hold one audio placeholder, not {ids.count(self._pad)}")
         return ids
 
-    def _windows(self, payload: Any, single: bool) -> list[tuple[torch.Tensor, torch.Tensor, int, int]]:
-        """(features (1, bins, frames), mask (1, frames), tokens, hash) of each window."""
+    def _windows(self, payload: Any, single: bool) -> list[_Window]:
         samples = read_payload(payload)
         if samples is None:
-            clip = torch.from_numpy(load_audio(payload)).float()
-        else:
-            clip = torch.from_numpy(samples.copy()).float() / 32768.0
-        frames = len(clip) // HOP
+            samples = np.frombuffer(to_pcm16(load_audio(payload)), "<i2")
+        frames = len(samples) // HOP
         if frames < 1:
             raise ValueError("the audio is shorter than one frame")
         window = frames if single else self._window
-        # Whole frames only, as the reference has it; behind the clip there is silence.
-        padded = torch.nn.functional.pad(clip[: frames * HOP], (0, HOP * 4))
-        energies = log_energies(padded.unsqueeze(0), self._bins)[0, :, :frames]
-        out = []
-        loudest = torch.tensor(float("-inf"))
+        out: list[_Window] = []
+        loudest = float("-inf")
         for index, length in enumerate(window_lengths(frames, window)):
-            part = energies[:, index * window : index * window + length]
-            loudest = torch.maximum(loudest, part.max())
+            begin = index * window * HOP
+            # Whole frames only, as the reference has it; behind the clip there is silence.
+            near = samples[max(0, begin - _BEFORE) : min(begin + length * HOP + _BEHIND, frames * HOP)]
+            finished = index < finished_windows(len(samples), window)
+            key = (hashlib.blake2b(near.tobytes(), digest_size=16).digest(), loudest) if finished else None
+            found = self._known.get(key) if key is not None else None
+            if found is None:
+                found = self._window_of(near, begin, length, window, loudest, finished)
+                if key is not None:
+                    self._remember(key, found)
+            out.append(found)
             # The floor looks back and never ahead: a finished window keeps its features.
-            feature = torch.full((self._bins, window), float(LOG_FLOOR))
-            feature[:, :length] = scaled_to(part, loudest)
-            out.append(
-                self._item(feature.to(self._dtype), length, index < finished_windows(len(clip), window))
-            )
+            loudest = found.loudest
         return out
 
-    def _item(
-        self, feature: torch.Tensor, length: int, finished: bool
-    ) -> tuple[torch.Tensor, torch.Tensor, int, int]:
-        mask = torch.zeros(1, feature.shape[1], dtype=torch.int32)
-        mask[0, :length] = 1
-        raw = feature.contiguous().view(torch.uint8).numpy().tobytes()
+    def _window_of(
+        self,
+        near: npt.NDArray[np.int16],
+        begin: int,
+        length: int,
+        window: int,
+        loudest: float,
+        finished: bool,
+    ) -> _Window:
+        """One window's features from its samples and those its first and last frames reach into."""
+        before = min(begin, _BEFORE)
+        clip = torch.zeros(before + length * HOP + _BEHIND)
+        clip[: len(near)] = torch.from_numpy(near.astype(np.float32)) / 32768.0
+        skipped = before // HOP
+        energies = log_energies(clip.unsqueeze(0), self._bins)[0, :, skipped : skipped + length]
+        floor = max(loudest, float(energies.max()))
+        feature = torch.full((self._bins, window), float(LOG_FLOOR))
+        feature[:, :length] = scaled_to(energies, torch.tensor(floor))
+        raw = as_array(feature.to(self._dtype))
         # An unfinished window must not be taken for the finished one that it will become.
-        digest = hashlib.blake2b(raw, digest_size=8, person=b"whole" if finished else b"open").digest()
-        return feature.unsqueeze(0), mask, audio_tokens(length, self._block), int.from_bytes(digest, "big")
+        digest = hashlib.blake2b(raw.tobytes(), digest_size=8, person=b"whole" if finished else b"open")
+        number = int.from_bytes(digest.digest(), "big")
+        return _Window(raw, length, audio_tokens(length, self._block), number, floor)
+
+    def _remember(self, key: tuple[bytes, float], window: _Window) -> None:
+        with self._lock:
+            self._known[key] = window
+            if len(self._known) > _KNOWN:
+                # The one that came first: turns end, and their windows are never asked for again.
+                del self._known[next(iter(self._known))]

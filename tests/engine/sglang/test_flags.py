@@ -74,13 +74,26 @@ def test_a_cpu_gets_what_it_needs() -> None:
     assert environment(WHOLE, LaunchSettings(), Machine())["OMP_NUM_THREADS"] == "1"
 
 
-def test_our_model_package_is_loaded_for_variable_windows_only() -> None:
+def test_our_model_package_is_loaded_for_variable_windows_and_for_windows_as_items() -> None:
     loaded = environment(WHOLE, LaunchSettings(), GPU)
     plain = environment(WHOLE, LaunchSettings(variable_window=False), GPU)
     assert "SGLANG_EXTERNAL_MODEL_PACKAGE" in loaded
     assert "SGLANG_EXTERNAL_MODEL_PACKAGE" not in plain
-    assert "SGLANG_EXTERNAL_MODEL_PACKAGE" not in environment(PIECES, LaunchSettings(), GPU)
+    # Its front end hands over arrays, which only our model takes.
+    pieces = environment(PIECES, LaunchSettings(variable_window=False), GPU)
+    assert "SGLANG_EXTERNAL_MODEL_PACKAGE" in pieces
     assert "SGLANG_EXTERNAL_MM_PROCESSOR_PACKAGE" in plain
+
+
+def test_several_schedulers_share_one_memory() -> None:
+    one = plan_flags(PIECES, GPU, LaunchSettings())
+    two = plan_flags(PIECES, GPU, LaunchSettings(schedulers=2, memory_fraction=0.5))
+    assert "dp_size" not in one
+    assert two["dp_size"] == 2
+    assert PIECES.kv_bytes_per_token is not None
+    assert GPU.memory_gib is not None
+    held = 2 * two["max_total_tokens"] * PIECES.kv_bytes_per_token / (GPU.memory_gib * 2**30)
+    assert held == pytest.approx(0.5, abs=1e-3)
 
 
 def test_flags_travel_as_arguments_and_back() -> None:
