@@ -27,8 +27,8 @@ from engine.contract import (
 from engine.dispatcher import Dispatcher, DispatchSettings, Served
 
 from .errors import SettingsError
-from .live import Services, no_voices
 from .metrics import Metrics
+from .services import Services, no_voices
 from .sessions import Sessions
 from .settings import EngineSettings, Settings, voices_folder
 from .voices import VoiceStore

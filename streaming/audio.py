@@ -43,6 +43,11 @@ def _alaw_table() -> Audio:
 _TABLES = {Encoding.MULAW: _mulaw_table(), Encoding.ALAW: _alaw_table()}
 
 
+def stride(format: AudioFormat) -> int:
+    """Bytes of one sample of all channels."""
+    return _WIDTHS[format.encoding] * format.channels
+
+
 class AudioDecoder:
     """One client's audio. Raises `ProtocolError` on samples that are not audio; it is dead after that.
 
@@ -55,7 +60,7 @@ class AudioDecoder:
             raise ValueError(f"{tracks} tracks cannot be made of {format.channels} channels")
         self._encoding = format.encoding
         self._channels = format.channels
-        self._stride = _WIDTHS[format.encoding] * format.channels
+        self._stride = stride(format)
         self._rest = b""
         self._nothing: Audio = np.zeros((0, tracks), np.float32)
         # With several channels it keeps a filter for each: the same samples as one resampler a track.

@@ -8,6 +8,11 @@ WireError (streaming.wire.errors)    code, message, field, close code
     ├── SessionTooLong    1008       start a new session
     ├── IdleClient        4408       the client sent nothing
     ├── SlowReader        4408       the client read nothing
+    ├── ResumeRefused     4404       there is nothing to go on with
+    ├── ReadRefused       4404       there is nothing to read
+    ├── Replaced          4409       a newer connection has the session
+    ├── Expired           1008       nobody came back
+    ├── TooManyReaders    1013       come back later
     └── InternalFault     1011       a bug or a dead engine
 SettingsError                        the process cannot start as told
 """
@@ -74,6 +79,54 @@ class SlowReader(StreamError):
             "slow_reader",
             f"the client read nothing for {seconds:g} s: read messages while sending audio",
             close=CloseCode.TIMEOUT,
+        )
+
+
+class ResumeRefused(StreamError):
+    def __init__(self, why: str = "no session goes on here by this id and token") -> None:
+        super().__init__(
+            "resume_refused",
+            f"{why}: start a new session; what was transcribed may still be fetched",
+            close=CloseCode.GONE,
+        )
+
+
+class Replaced(StreamError):
+    def __init__(self) -> None:
+        super().__init__(
+            "replaced",
+            "the session goes on over a newer connection that has its token: do not connect again",
+            close=CloseCode.REPLACED,
+        )
+
+
+class Expired(StreamError):
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            "expired",
+            f"nobody came back within {seconds:g} s (ready.resume_ms), so the session was finished: start a"
+            " new one for what follows",
+            close=CloseCode.LIMIT,
+            retry_after_ms=0,
+        )
+
+
+class ReadRefused(StreamError):
+    def __init__(self) -> None:
+        super().__init__(
+            "read_refused",
+            "no session is read here by this id and token: use ready.session and ready.read_token",
+            close=CloseCode.GONE,
+        )
+
+
+class TooManyReaders(StreamError):
+    def __init__(self, readers: int, retry_after_ms: int) -> None:
+        super().__init__(
+            "too_many_readers",
+            f"all {readers} readers of this session are there: try again in {retry_after_ms} ms",
+            close=CloseCode.OVERLOAD,
+            retry_after_ms=retry_after_ms,
         )
 
 

@@ -1,109 +1,62 @@
-"""One session at work: audio in, decodes run, events kept and sent. Everything but the socket.
+"""One session at work: audio in, decodes run, events kept. Everything but the socket, which it may lose and
+get another.
 
-The core `Session` decides; here is only what it must not know: tasks, clocks, the engine, the outbox.
+The core `Session` decides; here is only what it must not know: tasks, clocks, the engine, the client.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import logging
+from typing import Protocol, assert_never
 
-from engine.contract import (
-    NOT_TAKEN,
-    SAMPLE_RATE,
-    EngineError,
-    Priority,
-    RecognitionTask,
-    SpeakerEncoder,
-    SpeakerTask,
-    SpeakerWindow,
-    SpeechDetector,
-    Vector,
-)
-from engine.dispatcher import Dispatcher
+from engine.contract import SAMPLE_RATE
 
+from .audio import stride
 from .core.events import Ended, Flushed
-from .core.listening import ListeningSettings
 from .core.meeting import Meeting
-from .core.settings import SessionSettings
-from .core.spans import to_samples, to_seconds
-from .core.speakers import Linker, LinkerSettings
+from .decoding import Decodes
 from .delays import DelayMeter
-from .errors import SessionTooLong
-from .intake import INLINE, Intake
-from .metrics import Metrics
-from .outbox import Outbox
-from .sessions import Entry, Sessions
-from .settings import LimitSettings
+from .errors import Expired, IdleClient, InternalFault, Restarting, SessionTooLong
+from .intake import Intake
+from .services import Services, linker_for, settings_for
+from .sessions import Entry, Outcome
+from .splice import Splice
 from .transcripts import present
-from .wire.errors import ProtocolError
-from .wire.messages import Start
+from .wire.errors import ProtocolError, WireError, told
+from .wire.messages import Audio, ClientMessage, End, Flush, Start
 
-RETRIES = 4
-"""Failures in a row after which a final is given up, however retryable the engine says it is."""
+logger = logging.getLogger("seamscribe")
 
 FLUSHES = 64
 """So many flushes may wait for their decode before the socket is not read for a while."""
 
-RETRY_S = 0.25
-"""Pause before the first retry; it doubles each time."""
-
-LONGEST_RETRY_S = 2.0
-
-OUTAGE_S = 120.0
-"""So long a final waits for an engine that takes no tasks at all, because it is being started again, say:
-the audio is kept, and a task that nobody began has not failed."""
+TICK_S = 0.5
+"""Acknowledgements, load, idleness and whether a client is there are looked at this often."""
 
 
-def no_voices(names: Sequence[str]) -> Mapping[str, Vector]:
-    """Nobody is enrolled."""
-    if names:
-        message = f"voices: {names[0]!r} is not enrolled: leave it out"
-        raise ProtocolError("unknown_voice", message, field="voices")
-    return {}
+class Client(Protocol):
+    """The connection that a session has, as it sees it. All return at once."""
 
+    @property
+    def behind(self) -> bool:
+        """Whether so much waits to be read that it should send no more for now."""
+        ...
 
-@dataclass(frozen=True, slots=True)
-class Services:
-    """What every session of the process shares."""
+    def acknowledge(self, sample: int, durable: int) -> None:
+        """Everything before `sample` has arrived; comes every `TICK_S`."""
+        ...
 
-    session: SessionSettings
-    limits: LimitSettings
-    sessions: Sessions
-    dispatcher: Dispatcher
-    detector: SpeechDetector
-    metrics: Metrics
-    engine_counts: Callable[[], Mapping[str, float]] = dict
-    """What the engine counts itself, by name."""
-    inline: int = INLINE
-    """Up to this many samples are judged in the event loop, larger pieces in a thread."""
-    encoder: SpeakerEncoder | None = None
-    """Tells voices apart; None where its weights are not there or nobody wants it."""
-    listening: ListeningSettings | None = None
-    load_voices: Callable[[Sequence[str]], Mapping[str, Vector]] = no_voices
-    """Enrolled voices by name; raises `ProtocolError` for a name that nobody has."""
-
-
-def settings_for(start: Start, base: SessionSettings) -> SessionSettings:
-    """The server's session settings with what the client asked for."""
-    options = start.options
-    pause = base.pause_s if options.pause_s is None else options.pause_s
-    return replace(
-        base,
-        max_delay_s=base.max_delay_s if options.max_delay_s is None else options.max_delay_s,
-        pause_s=pause,
-        # Padding of neighbouring segments must fit into the pause between them, counted in whole samples.
-        pad_s=min(base.pad_s, to_seconds(to_samples(pause) // 2)),
-        soft_pause_s=min(base.soft_pause_s, pause / 2),
-    )
+    def replace(self) -> None:
+        """A newer connection has the session: part."""
+        ...
 
 
 class Live:
-    """A session between its first and its last sample. Belongs to one event loop; decodes run in the task
-    group given to `begin`."""
+    """A session from its first to its last sample, whoever is connected meanwhile. Belongs to one event
+    loop."""
 
-    def __init__(self, start: Start, entry: Entry, outbox: Outbox, services: Services) -> None:
+    def __init__(self, start: Start, entry: Entry, services: Services) -> None:
         self._services = services
         self._limits = services.limits
         capabilities = services.dispatcher.capabilities
@@ -123,54 +76,33 @@ class Live:
             context=start.context,
             hotwords=start.hotwords,
             tracks=tuple(track.name for track in start.tracks),
-            linker=self._linker(start),
+            linker=linker_for(start, self.settings, services),
             listening=services.listening,
         )
+        self._decodes = Decodes(
+            self._meeting, services.dispatcher, services.encoder, services.metrics, self._pump
+        )
         self._intake = Intake(start.audio, services.detector, len(start.tracks) or 1, services.inline)
+        self._splice = Splice(stride(start.audio), start.audio.sample_rate)
+        self._inbox: asyncio.Queue[Audio | Flush | End] = asyncio.Queue()
         self._entry = entry
-        entry.renamer = self.rename
-        self._outbox = outbox
         self._delays = DelayMeter(services.metrics)
         self._loop = asyncio.get_running_loop()
         self._group: asyncio.TaskGroup | None = None
-        self._running: dict[str, asyncio.Task[None]] = {}
-        self._failures = 0
-        self._tries = 0
-        self._out_since: float | None = None
-        self._flushes = 0
+        self._client: Client | None = None
+        self._left = self._heard = self._loop.time()
+        self._flushes: list[str] = []
+        self._again: set[str] = set()
+        self._fault: WireError | None = None
+        self._abandoned = False
+        self._closed = False
+        self._working = False
         self._feeding = False
         self._ending = False
-        self._given_up = False
+        self._paused = False
         self._eased = asyncio.Event()
-        self.ended = asyncio.Event()
-        """Set once the receipt is in the outbox."""
-        self.paused = False
-        """Whether somebody waits in `room`."""
-
-    def _linker(self, start: Start) -> Linker | None:
-        """What tells the voices apart, if they are to be; raises `ProtocolError` where they cannot be."""
-        services = self._services
-        wanted = self.settings.speakers if start.options.speakers is None else start.options.speakers
-        if start.tracks or not (wanted or start.voices):
-            return None
-        if services.encoder is None:
-            if start.options.speakers is None and not start.voices:
-                return None
-            raise ProtocolError(
-                "no_speakers",
-                "options.speakers: this server cannot tell voices apart: leave it and voices out, or have the"
-                " server set up with `seamscribe weights speakers`",
-                field="options.speakers" if start.options.speakers else "voices",
-            )
-        traits = services.encoder.traits
-        linker = Linker(LinkerSettings(same=traits.same, revise_s=self.settings.revise_s))
-        for name, vector in services.load_voices(start.voices).items():
-            linker.know(name, vector)
-        return linker
-
-    def begin(self, group: asyncio.TaskGroup) -> None:
-        """Decodes will run in `group`."""
-        self._group = group
+        self._ended = asyncio.Event()
+        entry.live, entry.renamer = self, self.rename
 
     @property
     def received(self) -> int:
@@ -178,17 +110,164 @@ class Live:
         return self._meeting.received
 
     @property
-    def ending(self) -> bool:
-        """Whether no more audio is taken."""
-        return self._ending
+    def next_sample(self) -> int:
+        """The sample on the 16 kHz clock that a client that comes back sends next."""
+        return self._splice.next_sample
 
     @property
-    def flushing(self) -> bool:
-        """Whether a flush waits for its answer."""
-        return self._flushes > 0
+    def failed(self) -> bool:
+        """Whether the session ends early: what its client still says is dropped."""
+        return self._fault is not None
 
-    async def feed(self, data: bytes) -> None:
-        """Take in audio bytes; waits where there is no room. Raises `ProtocolError`, `SessionTooLong`."""
+    # -- the client ------------------------------------------------------------------------------
+
+    def attach(self, client: Client, *, resumed: bool = False) -> None:
+        """From now on this is the session's client; the one before is told."""
+        if self._client is not None:
+            self._client.replace()
+        self._client = client
+        self._heard = self._loop.time()
+        if resumed:
+            self._splice.rejoin()
+            self._again = {*self._flushes, *self._entry.log.flushes()}
+        self._eased.set()
+
+    def detach(self, client: Client, *, for_good: bool) -> None:
+        """The client has lost its connection, or left because it wants no more."""
+        if self._client is not client:
+            return
+        self._client, self._left = None, self._loop.time()
+        self._eased.set()
+        if for_good and not self._closed:
+            self._abandoned = self._closed = True
+            self._inbox.put_nowait(End())
+
+    async def room(self) -> None:
+        """Return once another message may be taken: at once unless the engine or the client is behind.
+
+        Never waits for ever: replies have deadlines in the dispatcher, sending has one in the writer.
+        """
+        while not self._ending and (self._working or not self._inbox.empty() or self._crowded()):
+            await self._ease()
+
+    def eased(self) -> None:
+        """The client has read something."""
+        self._eased.set()
+
+    def take(self, message: Audio | Flush | End) -> None:
+        """Accept one message of the client, after `room`; raises `ProtocolError`. What came before over
+        another connection is known and dropped."""
+        match message:
+            case Audio(data):
+                if not (data := self._splice.take(data)):
+                    return
+                message = Audio(data)
+            case Flush(id) if id in self._again:
+                self._again.discard(id)
+                return
+            case End() if self._closed:
+                return
+        if self._closed:
+            raise after_end(message)
+        if isinstance(message, Flush):
+            self._flushes.append(message.id)
+        self._closed = isinstance(message, End)
+        self._inbox.put_nowait(message)
+
+    def fail(self, error: WireError) -> None:
+        """End the session for a reason the client is told; the first reason counts, and none after `end`
+        but the client's own fault."""
+        if self._fault is not None or self._ended.is_set():
+            return
+        if self._ending and not isinstance(error, ProtocolError):
+            return
+        self._fault = error
+        self._end()
+
+    def rename(self, speaker: int, name: str) -> None:
+        """From now on, and for everything said before, `speaker` is called `name`; empty: by its number
+        again. Raises KeyError for a number that nobody has."""
+        self._meeting.rename(speaker, name)
+        self._pump()
+
+    def stop(self) -> None:
+        """The server drains: finish what was received, then end with `Restarting`."""
+        self.fail(Restarting())
+
+    def give_up(self) -> None:
+        """Declare what is not decoded yet a gap, so that the receipt comes now."""
+        self._end()
+        self._decodes.give_up()
+        self._pump()
+
+    # -- its course ------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """From `ready` until nothing more will be said; raises nothing but cancellation."""
+        self._services.metrics.started.add()
+        logger.info("session %s started", short(self._entry.id))
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                self._decodes.begin(group)
+                helpers = [group.create_task(self._work()), group.create_task(self._tick())]
+                if self._ending:  # the server drained before this began
+                    group.create_task(self._deadline())
+                await self._ended.wait()
+                for helper in helpers:
+                    helper.cancel()
+                self._conclude()
+        except* Exception:
+            # The one broad net: a bug must not take other sessions along, nor leave the client waiting.
+            logger.exception("session %s failed", short(self._entry.id))
+            self._fault = InternalFault(self._entry.id)
+            self._conclude()
+
+    def _conclude(self) -> None:
+        """After the receipt the error if there was one, and nothing more."""
+        receipt = self._entry.log.receipt
+        if isinstance(self._fault, Restarting) and receipt is not None:
+            self._fault = Restarting(receipt.gap_samples / SAMPLE_RATE)
+        outcome = Outcome(reason="client_left" if self._abandoned else "done")
+        if self._fault is not None:
+            self._entry.put(told(self._fault, 0))
+            outcome = Outcome(self._fault.close, self._fault.code)
+        self._services.metrics.closed.add(code=str(int(outcome.code)), reason=outcome.reason)
+        logger.info(
+            "session %s ended: %s, %.1f s",
+            short(self._entry.id),
+            outcome.reason,
+            self.received / SAMPLE_RATE,
+        )
+        self._entry.finish(outcome)
+
+    async def _work(self) -> None:
+        """Carry out what was accepted, in order."""
+        while True:
+            message = await self._inbox.get()
+            self._working = True
+            try:
+                await self._carry_out(message)
+            except WireError as error:
+                self.fail(error)
+            self._working = False
+            self._eased.set()
+
+    async def _carry_out(self, message: Audio | Flush | End) -> None:
+        if self._ending:
+            return
+        match message:
+            case Audio(data):
+                await self._feed(data)
+            case Flush(id):
+                self._meeting.receive_flush(id)
+                self._pump()
+            case End():
+                self._end()
+            case _:
+                assert_never(message)
+
+    async def _feed(self, data: bytes) -> None:
         self._feeding = True
         async for frames, voices in self._intake.feed(data):
             # While a thread judged the piece or there was no room, somebody may have ended the session.
@@ -199,20 +278,31 @@ class Live:
             self._pump()
             if self._meeting.received > self._limits.max_session_s * SAMPLE_RATE:
                 raise SessionTooLong(self._limits.max_session_s)
-            await self.room()
+            await self._uncrowded()
         self._feeding = False
 
-    def flush(self, id: str) -> None:
-        """Make everything received final; answered by `flushed`."""
-        self._flushes += 1
-        self._meeting.receive_flush(id)
-        self._pump()
+    async def _tick(self) -> None:
+        known, limits = 0, self._limits
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._meeting.stretch(self._services.dispatcher.stretch)
+            now = self._loop.time()
+            if self._client is None:
+                if now - self._left >= limits.resume_s and not self._abandoned:
+                    self.fail(Expired(limits.resume_s))
+                continue
+            # Only audio keeps a session alive, unless it is the client that waits.
+            if self.received > known or self._crowded() or self._flushes:
+                known, self._heard = self.received, now
+            elif now - self._heard > limits.idle_timeout_s:
+                self.fail(IdleClient(limits.idle_timeout_s, "audio"))
+            self._client.acknowledge(self.received, self._entry.durable(self.received))
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """No more audio: the last words and the receipt follow. Again: nothing."""
         if self._ending:
             return
-        self._ending = True
+        self._ending = self._closed = True
         if self._feeding:
             # Cut off inside a packet: what the decoder still holds belongs behind the piece not taken.
             self._meeting.receive_end(self._intake.nothing)
@@ -222,148 +312,59 @@ class Live:
                 self._meeting.receive_audio(frames, voices)
             self._meeting.receive_end(tails)
         self._pump()
-        if not self.ended.is_set():
-            self._spawn_deadline()
+        if self._group is not None and not self._ended.is_set():
+            self._group.create_task(self._deadline())
 
-    def rename(self, speaker: int, name: str) -> None:
-        """From now on, and for everything said before, `speaker` is called `name`; empty: by its number
-        again. Raises KeyError for a number that nobody has."""
-        self._meeting.rename(speaker, name)
-        self._pump()
+    async def _deadline(self) -> None:
+        try:
+            async with asyncio.timeout(self._limits.finish_s):
+                await self._ended.wait()
+        except TimeoutError:
+            self.give_up()
 
-    def stretch(self, factor: float) -> None:
-        """Load: refresh intervals are multiplied by `factor`."""
-        self._meeting.stretch(factor)
+    async def _uncrowded(self) -> None:
+        while not self._ending and self._crowded():
+            await self._ease()
 
-    def eased(self) -> None:
-        """The outbox became shorter."""
-        self._eased.set()
-
-    async def room(self) -> None:
-        """Return once more audio may be taken: at once unless the engine or the client is behind.
-
-        Never waits for ever: replies have deadlines in the dispatcher, sending has one in the writer.
-        """
-        while not self._ending and (reason := self._crowded()):
-            if not self.paused:
-                self._services.metrics.paused.add(reason=reason)
-            self.paused = True
-            self._eased.clear()
-            await self._eased.wait()
-        self.paused = False
+    async def _ease(self) -> None:
+        """Wait for a change."""
+        if (reason := self._crowded()) and not self._paused:
+            self._services.metrics.paused.add(reason=reason)
+        self._paused = reason is not None
+        self._eased.clear()
+        await self._eased.wait()
+        self._paused = self._crowded() is not None
 
     def _crowded(self) -> str | None:
-        if self._outbox.full:
+        if self._client is not None and self._client.behind:
             return "client"
         # Without a decode running nothing would ever ease the backlog but more audio.
-        if not self._running:
+        if not self._decodes:
             return None
-        if self._flushes >= FLUSHES:
+        if len(self._flushes) >= FLUSHES:
             return "flush"
         return "engine" if self._meeting.backlog > self._limits.max_backlog_s * SAMPLE_RATE else None
 
     def _pump(self) -> None:
         """Carry out what the session wants now."""
-        meeting = self._meeting
-        for id in meeting.tasks_to_cancel():
-            if running := self._running.pop(id, None):
-                running.cancel()
-        while tasks := meeting.tasks_to_run():
-            for task in tasks:
-                self._run(task)
-        for window in meeting.windows_to_hear():
-            self._listen(window)
-        for event in meeting.events_to_send():
+        self._decodes.carry_out()
+        for event in self._meeting.events_to_send():
             self._delays.observe(event, self._loop.time())
-            self._outbox.put(self._entry.record.keep(present(event)))
+            self._entry.put(present(event))
             if isinstance(event, Flushed):
-                self._flushes -= 1
+                self._flushes.remove(event.id)
             elif isinstance(event, Ended):
                 self._entry.renamer = None  # nothing follows the receipt
-                self.ended.set()
+                self._ended.set()
         self._eased.set()
 
-    def _run(self, task: RecognitionTask) -> None:
-        if self._given_up:
-            self._meeting.receive_failure(task.id, "finish_deadline", retryable=False)
-        else:
-            assert self._group is not None, "begin comes first"
-            self._running[task.id] = self._group.create_task(self._decode(task))
 
-    async def _decode(self, task: RecognitionTask) -> None:
-        try:
-            hypothesis = await self._services.dispatcher.recognize(task)
-        except EngineError as error:
-            await self._failed(task, error)
-        else:
-            self._recovered()
-            self._meeting.receive_hypothesis(task.id, hypothesis)
-        self._running.pop(task.id, None)
-        self._pump()
+def after_end(message: ClientMessage) -> ProtocolError:
+    """The refusal of what comes when no more may come."""
+    name = type(message).__name__.lower()
+    return ProtocolError("after_end", f"{name} came after end: nothing may follow end")
 
-    async def _failed(self, task: RecognitionTask, error: EngineError) -> None:
-        """Tell the session, after a pause where it will try again at once."""
-        final = task.priority is Priority.FINAL
-        retryable = error.retryable and (not final or self._worth_another(error))
-        if final and retryable:
-            self._services.metrics.retries.add(cause=error.cause)
-        if retryable or not final:
-            await asyncio.sleep(min(RETRY_S * 2 ** max(0, self._tries - 1), LONGEST_RETRY_S))
-        else:
-            self._recovered()
-        self._meeting.receive_failure(task.id, error.cause, retryable=retryable)
 
-    def _worth_another(self, error: EngineError) -> bool:
-        """Whether a final that failed is asked for again: a few times where an engine began it, and as long
-        as an outage may last where none did."""
-        self._tries += 1
-        if error.cause not in NOT_TAKEN:
-            self._failures += 1
-            return self._failures < RETRIES
-        now = self._loop.time()
-        self._out_since = now if self._out_since is None else self._out_since
-        return now - self._out_since < OUTAGE_S
-
-    def _recovered(self) -> None:
-        self._failures = self._tries = 0
-        self._out_since = None
-
-    def _listen(self, window: SpeakerTask) -> None:
-        if self._given_up:
-            self._meeting.receive_voices(window.id, None)
-        else:
-            assert self._group is not None, "begin comes first"
-            self._running[window.id] = self._group.create_task(self._hear(window))
-
-    async def _hear(self, window: SpeakerTask) -> None:
-        assert self._services.encoder is not None
-        heard: SpeakerWindow | None = None
-        try:
-            heard = await self._services.encoder.voices(window)
-        except EngineError as error:
-            self._services.metrics.unheard.add(cause=error.cause)
-        self._running.pop(window.id, None)
-        self._meeting.receive_voices(window.id, heard)
-        self._pump()
-
-    def _spawn_deadline(self) -> None:
-        assert self._group is not None, "begin comes first"
-        self._group.create_task(self._deadline())
-
-    async def _deadline(self) -> None:
-        try:
-            async with asyncio.timeout(self._limits.finish_s):
-                await self.ended.wait()
-        except TimeoutError:
-            self.give_up()
-
-    def give_up(self) -> None:
-        """Declare what is not decoded yet a gap, so that the receipt comes now."""
-        self._given_up = True
-        self.end()
-        running, self._running = self._running, {}
-        for id, task in running.items():
-            task.cancel()
-            self._meeting.receive_failure(id, "finish_deadline", retryable=False)
-            self._meeting.receive_voices(id, None)
-        self._pump()
+def short(id: str) -> str:
+    """Enough of a session's id to find it in a log; whoever knows the whole may read the transcript."""
+    return id[:8]

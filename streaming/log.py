@@ -131,6 +131,10 @@ class Log:
             count, after = count + 1, found[0]
         return count
 
+    def flushes(self) -> set[str]:
+        """Ids of the flushes that were answered."""
+        return {key.removeprefix("flushed:") for key in self._flushes}
+
     def text_number(self, segment: int) -> int:
         """The number at which the segment's own state changed last."""
         return self._numbers[f"segment:{segment}"]

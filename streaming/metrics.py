@@ -120,6 +120,11 @@ class Metrics:
         self.started = new("sessions_total", "Sessions started.", Counter())
         self.closed = new("sessions_closed_total", "Sessions ended, by close code and reason.", Counter())
         self.refused = new("refusals_total", "Clients refused before a session, by reason.", Counter())
+        self.parted = new(
+            "connections_lost_total", "Connections that ended before their session, by reason.", Counter()
+        )
+        self.resumed = new("resumes_total", "Sessions that went on over another connection.", Counter())
+        self.readers = new("readers_total", "Readers let in.", Counter())
         self.audio = new("audio_seconds_total", "Audio of ended sessions.", Counter())
         self.covered = new("covered_seconds_total", "What became of the audio of ended sessions.", Counter())
         self.words = new("words_committed_total", "Words committed.", Counter())

@@ -19,8 +19,8 @@ from engine.contract import EngineError
 from .app import ENGINES, running
 from .door import Door, http_protocol
 from .errors import SettingsError
-from .live import Services
 from .server import build
+from .services import Services
 from .settings import Settings, load
 from .transport import NO_TRACEBACK, Protocol
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -11,12 +12,14 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from .connection import Connection
-from .live import Services
 from .naming import Refused, naming
-from .transcripts import FORMATS
+from .reader import Reader
+from .services import Services
+from .transcripts import FORMATS, export
 from .transport import SocketChannel
-from .wire.codec import SUBPROTOCOLS, choose
+from .wire.codec import SUBPROTOCOLS, Codec, choose
 from .wire.errors import shown
+from .wire.messages import Read
 
 STREAM = "/v1/stream"
 
@@ -29,6 +32,7 @@ def build(services: Services) -> Starlette:
     return Starlette(
         routes=[
             WebSocketRoute(STREAM, routes.stream),
+            WebSocketRoute("/v1/sessions/{id}/events", routes.events),
             WebSocketRoute("/{path:path}", routes.nowhere),
             Route(STREAM, routes.no_websocket),
             Route("/healthz", routes.healthz),
@@ -48,6 +52,26 @@ class Routes:
 
     async def stream(self, websocket: WebSocket) -> None:
         """One client of the native protocol."""
+        if (codec := await self._accepted(websocket)) is not None:
+            await Connection(SocketChannel(websocket), codec, self._services).run()
+
+    async def events(self, websocket: WebSocket) -> None:
+        """One reader of a session."""
+        query = websocket.query_params
+        try:
+            # As strings, so that both are checked as the first message would be.
+            read = msgspec.convert(dict(query), Read, strict=False) if "token" in query else None
+        except msgspec.ValidationError as error:
+            await websocket.send_denial_response(
+                PlainTextResponse(f"{shown(str(error))}: use ?token=T&after=SEQ, or none.\n", status_code=400)
+            )
+            return
+        if (codec := await self._accepted(websocket)) is not None:
+            channel, id = SocketChannel(websocket), websocket.path_params["id"]
+            await Reader(channel, codec, self._services, id, read).run()
+
+    async def _accepted(self, websocket: WebSocket) -> Codec | None:
+        """The codec that both sides speak, once the handshake is done; None where there is none."""
         offered: list[str] = websocket.scope.get("subprotocols", [])
         codec = choose(offered)
         if codec is None:
@@ -58,9 +82,9 @@ class Routes:
                     status_code=400,
                 )
             )
-            return
+            return None
         await websocket.accept(subprotocol=codec.name if offered else None)
-        await Connection(SocketChannel(websocket), codec, self._services).run()
+        return codec
 
     async def nowhere(self, websocket: WebSocket) -> None:
         """A websocket to any other path."""
@@ -115,7 +139,7 @@ class Routes:
         if entry is None:
             return PlainTextResponse(NO_SESSION, status_code=404)
         return Response(
-            entry.record.export(format, entry.id),
+            export(entry.log, format, entry.id),
             media_type=FORMATS[format][1],
             headers={"cache-control": "no-store"},
         )

@@ -1,4 +1,4 @@
-"""The sessions of this process: how many may live, and the transcripts of those that ended lately."""
+"""The sessions of this process: how many may live, who may come back to them, and those that ended lately."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
-from .errors import Overloaded, Restarting
+from . import tokens
+from .errors import Overloaded, ReadRefused, Restarting, ResumeRefused
+from .log import Log, State
 from .settings import LimitSettings, ServerSettings
-from .transcripts import Record
-from .wire.messages import Named
+from .wire.errors import CloseCode
+from .wire.messages import Named, Ready
+
+if TYPE_CHECKING:
+    from .live import Live
 
 GRACE_S = 2.0
 """What the drain leaves for sending the last receipts."""
@@ -22,23 +28,80 @@ class Stoppable(Protocol):
     """A connection, as the drain sees it."""
 
     def stop(self) -> None:
-        """Finish what was received, then close with `Restarting`; returns at once."""
+        """Close with `Restarting` if no session came about yet; returns at once."""
+        ...
+
+
+class Running(Protocol):
+    """A session at work, as its keeper sees it."""
+
+    async def run(self) -> None:
+        """To its end; raises nothing but cancellation."""
+        ...
+
+    def stop(self) -> None:
+        """Finish what was received, then end with `Restarting`; returns at once."""
         ...
 
     def give_up(self) -> None:
-        """Declare what is not decoded yet a gap and close; returns at once."""
+        """Declare what is not decoded yet a gap; returns at once."""
         ...
+
+
+class Journal(Protocol):
+    """Where what sessions say is kept beyond this process. Never blocks."""
+
+    def put(self, session: str, key: str, seq: int, state: State) -> None:
+        """One change of a session's log, as `OnPut`."""
+        ...
+
+    def durable(self, session: str, sample: int) -> int:
+        """Of the samples before `sample`, all of which arrived: before which one nothing need be sent again
+        even if this process dies."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a session ended: what its connections are closed with."""
+
+    code: int = CloseCode.NORMAL
+    reason: str = "done"
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One session and what it said. `ended` is clock time, None while it lives."""
+    """One session and what it said."""
 
     id: str
-    record: Record = field(default_factory=Record)
+    log: Log = field(default_factory=Log)
+    token_digest: bytes = b""
+    read_digest: bytes = b""
+    ready: Ready | None = None
+    """What its client was told at first, but for the tokens."""
+    live: Live | None = None
+    """The session at work; None once it has ended."""
     ended: float | None = None
+    """Clock time, None while it lives."""
+    outcome: Outcome | None = None
+    """None while something may still be said."""
     renamer: Callable[[int, str], None] | None = None
-    """Renames in the session while it lives, and tells its client; raises KeyError like `rename`."""
+    """Renames in the session while it lives; raises KeyError like `rename`."""
+    durable: Callable[[int], int] = field(default=lambda sample: sample)
+    """As `Journal.durable`; without a journal nothing outlives the process."""
+    readers: int = 0
+    waiting: set[asyncio.Event] = field(default_factory=set)
+    """Set whenever there is something new to send."""
+
+    def put(self, message: State) -> None:
+        """The session says something."""
+        self.log.put(message)
+        self._wake()
+
+    def finish(self, outcome: Outcome) -> None:
+        """Nothing more will be said."""
+        self.outcome = outcome
+        self._wake()
 
     def rename(self, speaker: int, name: str) -> None:
         """From now on, and for everything said before, `speaker` is called `name`; empty: by number again.
@@ -46,10 +109,14 @@ class Entry:
         Raises KeyError for a number that nobody has."""
         if self.renamer is not None:
             self.renamer(speaker, name)
-        elif speaker in self.record.speakers:
-            self.record.keep(Named(0, speaker, name))
+        elif speaker in self.log.speakers:
+            self.put(Named(0, speaker, name))
         else:
             raise KeyError(speaker)
+
+    def _wake(self) -> None:
+        for event in self.waiting:
+            event.set()
 
 
 class Sessions:
@@ -58,11 +125,13 @@ class Sessions:
     Ids are unguessable: whoever knows one may read its transcript.
     """
 
-    def __init__(self, server: ServerSettings, limits: LimitSettings) -> None:
+    def __init__(self, server: ServerSettings, limits: LimitSettings, journal: Journal | None = None) -> None:
         self._server = server
         self._limits = limits
+        self._journal = journal
         self._loop = asyncio.get_running_loop()
         self._live: dict[str, Entry] = {}
+        self._running: dict[Running, asyncio.Task[None]] = {}
         self._finished: OrderedDict[str, Entry] = OrderedDict()
         self._connections: set[Stoppable] = set()
         self._draining = False
@@ -86,23 +155,34 @@ class Sessions:
 
     def leave(self, connection: Stoppable) -> None:
         self._connections.discard(connection)
-        if not self._connections:
-            self._empty.set()
+        self._look()
 
-    def open(self) -> Entry:
-        """A new live session; raises `Overloaded` or `Restarting`."""
+    def open(self, token: str | None = None) -> Entry:
+        """A new live session, to which whoever has the token may come back; raises `Overloaded` or
+        `Restarting`."""
         if self._draining:
             raise Restarting
         if len(self._live) >= self._limits.max_sessions:
             raise Overloaded(len(self._live), round(self._limits.retry_after_s * 1000))
         entry = Entry(secrets.token_urlsafe(16))
+        if token is not None:
+            entry.token_digest = tokens.digest(token)
+            entry.read_digest = tokens.digest(tokens.read_token(token))
+        if self._journal is not None:
+            entry.log = Log(partial(self._journal.put, entry.id))
+            entry.durable = partial(self._journal.durable, entry.id)
         self._live[entry.id] = entry
         return entry
+
+    def host(self, entry: Entry, session: Running) -> None:
+        """Run the session in a task of its own, whoever comes and goes; it is closed when it ends."""
+        self._running[session] = asyncio.create_task(self._host(entry, session))
+        self._empty.clear()
 
     def close(self, entry: Entry) -> None:
         """The session ended; its transcript stays for a while."""
         del self._live[entry.id]
-        entry.renamer = None
+        entry.renamer = entry.live = None
         entry.ended = self._loop.time()
         self._finished[entry.id] = entry
         self._forget()
@@ -116,17 +196,46 @@ class Sessions:
         self._forget()
         return self._live.get(id) or self._finished.get(id)
 
+    def resume(self, id: str, token: str) -> Entry:
+        """The session with this id and token; raises `ResumeRefused`."""
+        entry = self.find(id)
+        if entry is None or not tokens.fits(token, entry.token_digest):
+            raise ResumeRefused
+        return entry
+
+    def read(self, id: str, token: str) -> Entry:
+        """The session that this token lets read; raises `ReadRefused`."""
+        entry = self.find(id)
+        kept = (entry.read_digest, entry.token_digest) if entry is not None else ()
+        if entry is None or not any([tokens.fits(token, digest) for digest in kept]):
+            raise ReadRefused
+        return entry
+
     async def drain(self, seconds: float) -> bool:
         """Take no more clients, stop all, wait. After `seconds` what is not decoded yet becomes a gap, so
         that every receipt still goes out; False where a client was there even after that."""
         self._draining = True
         for connection in list(self._connections):
             connection.stop()
+        for session in list(self._running):
+            session.stop()
         if await self._emptied(seconds):
             return True
-        for connection in list(self._connections):
-            connection.give_up()
+        for session in list(self._running):
+            session.give_up()
         return await self._emptied(GRACE_S)
+
+    async def _host(self, entry: Entry, session: Running) -> None:
+        try:
+            await session.run()
+        finally:
+            del self._running[session]
+            self.close(entry)
+            self._look()
+
+    def _look(self) -> None:
+        if not self._connections and not self._running:
+            self._empty.set()
 
     async def _emptied(self, seconds: float) -> bool:
         try:

@@ -94,12 +94,18 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Speech that may wait undecoded before the socket is not read for a while."""
     start_timeout_s: Positive = 10.0
     """How long a request may take to come whole, and after the handshake `start`."""
-    idle_timeout_s: Positive = 60.0
+    idle_timeout_s: Positive = 120.0
+    """How long a connected client may send no audio. Less than `resume_s` would end the session of a client
+    whose connection broke without a word before it is back."""
+    resume_s: Annotated[float, Meta(ge=0, le=LONGEST_S)] = 120.0
+    """How long a session goes on without a client; 0: not at all."""
+    max_readers: Annotated[int, Meta(ge=0)] = 64
+    """Readers of one session at once, its client not counted."""
     finish_s: Positive = 90.0
     """How long the last decodes of a session may take before what they miss is declared a gap."""
     slow_reader_s: Positive = 15.0
     """How long one message to the client may take."""
-    outbox: Annotated[int, Meta(ge=16)] = 256
+    outbox: Annotated[int, Meta(ge=16, le=512)] = 256
     """Messages that may wait for the client before its audio is not read for a while."""
 
 

@@ -1,7 +1,6 @@
-"""What a session said, kept for those who ask over HTTP. Pure.
+"""What a session said, as clients get it and as files. Pure.
 
 `present` turns the core's events into wire messages: the only place where samples become milliseconds.
-A `Record` keeps closed segments packed (some 30 bytes a word), so a meeting of 8 hours stays small.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from .core.events import (
     SpeakerNamed,
     SpeakerRevised,
 )
-from .packed import pack, unpack
+from .log import Log
 from .wire import messages as wire
-from .wire.render import by_time, render
+from .wire.render import render
 
 FORMATS = {
     "json": ("json", "application/json"),
@@ -124,86 +123,19 @@ def _receipt(receipt: Receipt) -> wire.Receipt:
     )
 
 
-class Record:
-    """The transcript of one session so far."""
+def export(log: Log, format: str, session: str) -> str:
+    """The transcript as one of `FORMATS`; only committed words. Raises KeyError for others."""
+    name = FORMATS[format][0]
+    extra = _account(log, session) if name == "json" else {}
+    return render(log.segments(), name, recording=session, **extra)
 
-    def __init__(self) -> None:
-        self._closed: dict[int, bytes] = {}
-        self._open: dict[int, wire.Segment] = {}
-        self._names: dict[int, str] = {}
-        self._gaps: list[wire.Gap] = []
-        self._ended: wire.Ended | None = None
-        self.speakers: set[int] = set()
-        """Numbers of all who were ever said to speak."""
 
-    def keep(self, message: Kept) -> Kept:
-        """Take in one message, a segment's newest state replacing the one before; returns it with the
-        speaker's name, as it is sent."""
-        match message:
-            case wire.Segment():
-                self._heard(message.speaker)
-                if message.final:
-                    self._open.pop(message.id, None)
-                    self._closed[message.id] = pack(message)
-                else:
-                    self._open[message.id] = message
-                return self._named(message)
-            case wire.Speaker():
-                self._heard(message.speaker)
-                self._revise(message)
-                return msgspec.structs.replace(message, name=self._name(message.speaker))
-            case wire.Named(speaker=number, name=name):
-                self._heard(number)
-                self._names[number] = name
-            case wire.Gap():
-                self._gaps.append(message)
-            case wire.Ended():
-                self._ended = message
-            case wire.Flushed():
-                pass
-        return message
-
-    def _heard(self, speaker: int | None) -> None:
-        if speaker is not None:
-            self.speakers.add(speaker)
-
-    def _revise(self, news: wire.Speaker) -> None:
-        if news.segment in self._open:
-            old = self._open[news.segment]
-            self._open[old.id] = msgspec.structs.replace(old, rev=news.rev, speaker=news.speaker)
-        elif news.segment in self._closed:
-            old = unpack(self._closed[news.segment])
-            self._closed[old.id] = pack(msgspec.structs.replace(old, rev=news.rev, speaker=news.speaker))
-
-    def _name(self, speaker: int | None) -> str | UnsetType:
-        return self._names.get(speaker or 0) or UNSET
-
-    def _named(self, segment: wire.Segment) -> wire.Segment:
-        return msgspec.structs.replace(segment, name=self._name(segment.speaker))
-
-    @property
-    def receipt(self) -> wire.Receipt | None:
-        """None while the session lives."""
-        return self._ended.receipt if self._ended is not None else None
-
-    def segments(self) -> list[wire.Segment]:
-        """The newest state of every segment, in order of time."""
-        return by_time(map(self._named, [*map(unpack, self._closed.values()), *self._open.values()]))
-
-    def export(self, format: str, session: str) -> str:
-        """The transcript as one of `FORMATS`; only committed words. Raises KeyError for others."""
-        name = FORMATS[format][0]
-        extra = self._account(session) if name == "json" else {}
-        return render(self.segments(), name, recording=session, **extra)
-
-    def _account(self, session: str) -> dict[str, Any]:
-        tracks = self._ended.tracks if self._ended is not None else UNSET
-        return {
-            "session": session,
-            "finished": self._ended is not None,
-            "gaps": [
-                [g.start_ms, g.end_ms, g.cause, *([] if g.track is UNSET else [g.track])] for g in self._gaps
-            ],
-            "receipt": msgspec.to_builtins(self.receipt),
-            **({} if tracks is UNSET else {"tracks": msgspec.to_builtins(tracks)}),
-        }
+def _account(log: Log, session: str) -> dict[str, Any]:
+    tracks = log.ended.tracks if log.ended is not None else UNSET
+    return {
+        "session": session,
+        "finished": log.ended is not None,
+        "gaps": [[g.start_ms, g.end_ms, g.cause, *([] if g.track is UNSET else [g.track])] for g in log.gaps],
+        "receipt": msgspec.to_builtins(log.receipt),
+        **({} if tracks is UNSET else {"tracks": msgspec.to_builtins(tracks)}),
+    }

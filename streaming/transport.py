@@ -17,8 +17,9 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame
 from websockets.http11 import Request
 
-from .connection import ChannelClosed
 from .door import QUIET_S
+from .wire.errors import CloseCode
+from .writer import ChannelClosed
 
 EXTENSION = "seamscribe.abort"
 
@@ -119,7 +120,7 @@ class SocketChannel:
     async def receive(self) -> str | bytes:
         message = await self._websocket.receive()
         if message["type"] == "websocket.disconnect":
-            raise ChannelClosed
+            raise ChannelClosed(for_good=message.get("code") == CloseCode.NORMAL)
         text: str | None = message.get("text")
         data: bytes = message.get("bytes") or b""
         return data if text is None else text

@@ -10,6 +10,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from msgspec import UNSET
+
+from .messages import Error
+
 
 class CloseCode(IntEnum):
     """Close codes of the socket. 1012 and 1013 invite the client to come back, 44xx and 1009 do not."""
@@ -28,8 +32,12 @@ class CloseCode(IntEnum):
     """The server is full: connect again after `retry_after_ms`."""
     BAD_REQUEST = 4400
     """The client broke the protocol: it must change before it tries again."""
+    GONE = 4404
+    """No such session goes on here: start a new one."""
     TIMEOUT = 4408
     """The client sent or read nothing for too long."""
+    REPLACED = 4409
+    """The session goes on over a newer connection."""
 
 
 class WireError(Exception):
@@ -60,6 +68,17 @@ class ProtocolError(WireError):
         self, code: str, message: str, *, field: str | None = None, close: CloseCode = CloseCode.BAD_REQUEST
     ) -> None:
         super().__init__(code, message, close=close, field=field)
+
+
+def told(error: WireError, seq: int) -> Error:
+    """The error as the client gets it."""
+    return Error(
+        seq,
+        error.code,
+        error.message,
+        UNSET if error.field is None else error.field,
+        UNSET if error.retry_after_ms is None else error.retry_after_ms,
+    )
 
 
 def shown(text: str, most: int = 80) -> str:

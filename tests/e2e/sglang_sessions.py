@@ -21,8 +21,8 @@ from engine.sglang.bench.clips import distance, words
 from engine.sglang.windows import SMALLEST_S, STEP_S, TAIL_S
 from engine.weights import find_weights
 from streaming.core.settings import SessionSettings
-from streaming.live import Services
 from streaming.metrics import Metrics
+from streaming.services import Services
 from streaming.sessions import Sessions
 from streaming.settings import LimitSettings, ServerSettings
 from streaming.wire.messages import Flushed, Start

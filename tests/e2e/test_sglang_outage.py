@@ -11,7 +11,7 @@ import pytest
 from clients.aio import connect
 from engine.sglang.client import ClientSettings, SglangRecognizer
 from engine.sglang.http import HttpTransport
-from streaming import live
+from streaming import decoding
 from streaming.wire.messages import Start
 from tests.engine.sglang.scripted import site, until
 from tests.engine.sglang.slots import (
@@ -46,8 +46,8 @@ FIRST, SECOND, THIRD = "xxxx......", "xxxxxx......", "xx.xxx...."
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "RETRY_S", 0.02)
-    monkeypatch.setattr(live, "LONGEST_RETRY_S", 0.05)
+    monkeypatch.setattr(decoding, "RETRY_S", 0.02)
+    monkeypatch.setattr(decoding, "LONGEST_RETRY_S", 0.05)
 
 
 def check(client: Client, *, gaps: set[str] | None = None) -> None:
@@ -100,8 +100,8 @@ GARBAGE: dict[str, tuple[Fault, str]] = {
 @pytest.mark.parametrize("kind", GARBAGE)
 async def test_garbage_now_and_then_costs_no_word(kind: str) -> None:
     """However they fall on the two, no final fails too often."""
-    clients, failed = await ill(GARBAGE[kind][0], live.RETRIES - 1)
-    assert failed == live.RETRIES - 1
+    clients, failed = await ill(GARBAGE[kind][0], decoding.RETRIES - 1)
+    assert failed == decoding.RETRIES - 1
     for client in clients:
         check(client)
         assert client.words == expected(FIRST + SECOND + THIRD)
@@ -159,7 +159,7 @@ async def test_a_killed_engine_costs_no_word_once_it_is_back() -> None:
 async def test_an_engine_that_stays_dead_is_a_gap_and_the_next_one_is_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(live, "OUTAGE_S", 0.3)
+    monkeypatch.setattr(decoding, "OUTAGE_S", 0.3)
     async with scene() as play:
         await play.say(FIRST, "first")
         await play.flushed("first")
@@ -218,7 +218,7 @@ async def test_a_client_that_leaves_takes_its_running_decode_along() -> None:
             await until(lambda: running.services.sessions.active == 0)
             entry = running.services.sessions.find(stream.ready.session)
             assert entry is not None
-            assert [w.text for s in entry.record.segments() for w in s.words] == expected("xxxx")
+            assert [w.text for s in entry.log.segments() for w in s.words] == expected("xxxx")
 
 
 def test_thirty_seconds_of_silence_of_the_engine_cost_no_word() -> None:

@@ -33,7 +33,7 @@ def test_a_bad_first_message(message: str | bytes, code: str, close: int) -> Non
         channel.say(message)
         await world.all_done()
         (error,) = channel.sent
-        assert (error["type"], error["code"], error["seq"]) == ("error", code, 1)
+        assert (error["type"], error["code"], error["seq"]) == ("error", code, 0)
         assert error["message"]
         assert channel.closed == (close, code)
 
@@ -170,7 +170,7 @@ def test_a_client_that_reads_late_misses_nothing() -> None:
     serving(body, slow_reader_s=1e6)
 
 
-def test_a_client_that_never_reads_is_closed_and_kept_on_record() -> None:
+def test_a_client_that_never_reads_is_cut_off_and_kept_on_record() -> None:
     async def body(world: World) -> None:
         slots = "xxxx..." * 40
         channel = world.client(buffer=1)
@@ -182,11 +182,12 @@ def test_a_client_that_never_reads_is_closed_and_kept_on_record() -> None:
         await world.all_done()
         assert channel.aborted
         assert entry is not None
-        words = [word.text for segment in entry.record.segments() for word in segment.words]
+        words = [word.text for segment in entry.log.segments() for word in segment.words]
         assert words == expected(slots)[: len(words)]
         assert len(words) > 10
-        assert entry.record.receipt is not None
-        assert world.services.metrics.closed.value(code="4408", reason="slow_reader") == 1
+        assert entry.log.receipt is not None
+        assert world.services.metrics.parted.value(reason="slow_reader") == 1
+        assert world.services.metrics.closed.value(code="1008", reason="expired") == 1
 
     serving(body, slow_reader_s=15.0)
 
@@ -296,7 +297,7 @@ def test_messages_without_audio_keep_no_session_alive(message: str | bytes) -> N
         assert channel.closed == (4408, "idle")
         assert committed(channel) == ["zero"]
 
-    serving(body)
+    serving(body, idle_timeout_s=60.0)
 
 
 def test_a_client_that_waits_for_its_flush_is_not_idle() -> None:

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from engine.contract import FRAME, Audio, EngineError, Voice
 from engine.fake import FakeScript
-from streaming.connection import TICK_S
 from streaming.core.settings import SessionSettings
-from streaming.live import RETRIES, settings_for
+from streaming.decoding import RETRIES
+from streaming.live import TICK_S
+from streaming.services import settings_for
+from streaming.transcripts import export
 from streaming.wire.messages import Options, Start
 from tests.support.sound import expected, s16, speech
 from tests.support.virtual import settle
@@ -82,8 +84,8 @@ def test_a_client_that_leaves_is_finished_for_the_record() -> None:
         await world.all_done()
         entry = world.services.sessions.find(id)
         assert entry is not None
-        assert [w.text for s in entry.record.segments() for w in s.words] == expected("xxxx")
-        assert "zero one two three" in entry.record.export("txt", id)
+        assert [w.text for s in entry.log.segments() for w in s.words] == expected("xxxx")
+        assert "zero one two three" in export(entry.log, "txt", id)
         assert world.services.metrics.closed.value(code="1000", reason="client_left") == 1
 
     # Slow enough that the last words are still being decoded when the client goes.

@@ -9,7 +9,7 @@ import pytest
 from streaming.errors import Overloaded, Restarting
 from streaming.sessions import Sessions
 from streaming.settings import LimitSettings, ServerSettings
-from tests.support.virtual import run
+from tests.support.virtual import run, settle
 
 
 def test_a_cap_and_free_places_again() -> None:
@@ -49,6 +49,10 @@ def test_finished_ones_are_kept_for_a_bounded_time_and_number() -> None:
 class Client:
     def __init__(self) -> None:
         self.orders: list[str] = []
+        self.over = asyncio.Event()
+
+    async def run(self) -> None:
+        await self.over.wait()
 
     def stop(self) -> None:
         self.orders.append("stop")
@@ -61,16 +65,20 @@ def test_drain_stops_then_gives_up() -> None:
     async def main() -> None:
         sessions, client = Sessions(ServerSettings(), LimitSettings()), Client()
         sessions.join(client)
+        sessions.host(sessions.open(), client)
         draining = asyncio.create_task(sessions.drain(5.0))
         await asyncio.sleep(1)
-        assert client.orders == ["stop"]
+        assert client.orders == ["stop", "stop"]  # as a connection and as a session
         with pytest.raises(Restarting):
             sessions.open()
         with pytest.raises(Restarting):
             sessions.join(Client())
         await asyncio.sleep(5)
-        assert client.orders == ["stop", "give up"]
+        assert client.orders == ["stop", "stop", "give up"]
         sessions.leave(client)
+        await settle()
+        assert not draining.done()
+        client.over.set()
         assert await draining
 
     run(main())

@@ -13,6 +13,7 @@ import pytest
 from clients.aio import connect
 from clients.captions import Captions
 from streaming.sessions import Entry
+from streaming.transcripts import export
 from streaming.wire.messages import AudioFormat, Segment, Start, Track, Word
 from tests.support.server import Running, server
 from tests.support.sound import s16, speech
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.e2e
 def spoken(running: Running) -> Entry:
     """A session in which speaker 1 said something."""
     entry = running.services.sessions.open()
-    entry.record.keep(Segment(0, 1, 1, 0, 0, 400, 1, "Hello", (Word("Hello", 0, 400),), "", True))
+    entry.put(Segment(0, 1, 1, 0, 0, 400, 1, "Hello", (Word("Hello", 0, 400),), "", True))
     return entry
 
 
@@ -112,7 +113,7 @@ async def test_what_cannot_be_a_name(body: bytes, status: int, said: str) -> Non
         assert answer.status_code == status
         assert said in answer.text
         assert answer.text.count("\n") == 1
-        assert "Speaker 1" in entry.record.export("txt", entry.id)
+        assert "Speaker 1" in export(entry.log, "txt", entry.id)
         running.services.sessions.close(entry)
 
 

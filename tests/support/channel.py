@@ -7,7 +7,7 @@ import json
 from collections import deque
 from typing import Any
 
-from streaming.connection import ChannelClosed
+from streaming.writer import ChannelClosed
 
 
 class MemoryChannel:
@@ -19,7 +19,7 @@ class MemoryChannel:
         """Messages the client got, JSON decoded."""
         self.closed: tuple[int, str] | None = None
         self.aborted = False
-        self._inbox: deque[str | bytes | None] = deque()
+        self._inbox: deque[str | bytes | ChannelClosed] = deque()
         self._arrived = asyncio.Event()
         self._buffer = buffer
         self._readable = asyncio.Event()
@@ -35,8 +35,17 @@ class MemoryChannel:
         self._arrived.set()
 
     def leave(self) -> None:
-        self._inbox.append(None)
+        """Close, as a client that wants no more."""
+        self._inbox.append(ChannelClosed(for_good=True))
         self._arrived.set()
+
+    def cut(self) -> None:
+        """The connection breaks: what the server has not read is lost, and it can say nothing more."""
+        self._inbox.clear()
+        self._inbox.append(ChannelClosed())
+        self._arrived.set()
+        self._readable.set()
+        self.closed = (1006, "")
 
     def stop_reading(self) -> None:
         self._readable.clear()
@@ -54,9 +63,9 @@ class MemoryChannel:
             self._arrived.clear()
             await self._arrived.wait()
         message = self._inbox.popleft()
-        if message is None:
-            self._inbox.appendleft(None)
-            raise ChannelClosed
+        if isinstance(message, ChannelClosed):
+            self._inbox.appendleft(message)
+            raise message
         self.taken += 1
         return message
 

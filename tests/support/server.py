@@ -14,9 +14,9 @@ from engine.dispatcher import Dispatcher, DispatchSettings
 from engine.fake import FakeDetector, FakeRecognizer, FakeScript
 from streaming.app import observer
 from streaming.core.settings import SessionSettings
-from streaming.live import Services
 from streaming.metrics import Metrics
 from streaming.serve import server_for
+from streaming.services import Services
 from streaming.sessions import Sessions
 from streaming.settings import LimitSettings, ServerSettings
 

@@ -1,0 +1,115 @@
+"""Whoever reads a session without speaking in it: overlays, captions, a second screen."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from msgspec.structs import replace
+
+from .connection import decoded
+from .errors import IdleClient, InternalFault, Restarting, SlowReader, TooManyReaders
+from .live import short
+from .services import Services
+from .sessions import Entry
+from .wire.codec import Codec
+from .wire.errors import ProtocolError, WireError, shown
+from .wire.messages import Read
+from .writer import Channel, ChannelClosed, Writer, close, part
+
+logger = logging.getLogger("seamscribe")
+
+
+class Reader:
+    """Serves one reader of session `id`: what there is, then what comes. `read` is None where the first
+    message brings it. It costs the speaker nothing: the slower it reads, the more states it never sees."""
+
+    def __init__(
+        self, channel: Channel, codec: Codec, services: Services, id: str, read: Read | None
+    ) -> None:
+        self._channel = channel
+        self._codec = codec
+        self._services = services
+        self._id = id
+        self._read = read
+        self._stopped = False
+        self._patience: asyncio.Timeout | None = None
+
+    async def run(self) -> None:
+        """Returns when the socket is closed; raises nothing but cancellation."""
+        sessions = self._services.sessions
+        try:
+            sessions.join(self)
+        except Restarting as error:
+            await part(self._channel, self._codec, error, 0)
+            return
+        try:
+            read = self._read or await self._first()
+            entry = sessions.read(self._id, read.token)
+            limits = self._services.limits
+            if entry.readers >= limits.max_readers:
+                raise TooManyReaders(entry.readers, round(limits.retry_after_s * 1000))
+            writer = Writer(self._channel, self._codec, entry, limits, read.after)
+            await self._serve(entry, writer)
+        except ChannelClosed:
+            return
+        except SlowReader:
+            self._channel.abort()
+        except WireError as error:
+            logger.info("reader refused: %s: %s", error.code, shown(error.message, 400))
+            await part(self._channel, self._codec, error, 0)
+        except Exception:
+            logger.exception("a reader failed")
+            await part(self._channel, self._codec, InternalFault(), 0)
+        finally:
+            sessions.leave(self)
+
+    def stop(self) -> None:
+        """The server drains: the session it reads ends, and so does this."""
+        self._stopped = True
+        if self._patience is not None:
+            self._patience.reschedule(asyncio.get_running_loop().time())
+
+    async def _first(self) -> Read:
+        limits = self._services.limits
+        try:
+            async with asyncio.timeout(limits.start_timeout_s) as self._patience:
+                data = await self._channel.receive()
+        except TimeoutError:
+            raise Restarting if self._stopped else IdleClient(limits.start_timeout_s, "read") from None
+        finally:
+            self._patience = None
+        message = decoded(data, self._codec, limits.max_packet_bytes)
+        if isinstance(message, Read):
+            return message
+        raise ProtocolError(
+            "read_expected", "type: read is due: send it first, or ?token= in the address", field="type"
+        )
+
+    async def _serve(self, entry: Entry, writer: Writer) -> None:
+        self._services.metrics.readers.add()
+        logger.info("session %s has a reader", short(entry.id))
+        entry.readers += 1
+        watching = asyncio.create_task(self._watch())
+        writing = asyncio.create_task(self._write(entry, writer))
+        try:
+            await asyncio.wait((watching, writing), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            entry.readers -= 1
+            for task in (watching, writing):
+                task.cancel()
+            results = await asyncio.gather(watching, writing, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    async def _write(self, entry: Entry, writer: Writer) -> None:
+        if entry.ready is not None:
+            await writer.send(replace(entry.ready, seq=writer.at))
+        await writer.run(lambda: None)
+        await close(self._channel, entry)
+
+    async def _watch(self) -> None:
+        """Notice that the reader leaves."""
+        await self._channel.receive()
+        raise ProtocolError("read_only", "a reader says nothing after read: open /v1/stream to speak")

@@ -1,0 +1,84 @@
+"""What the sessions of a process share, and what each makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from engine.contract import SpeakerEncoder, SpeechDetector, Vector
+from engine.dispatcher import Dispatcher
+
+from .core.listening import ListeningSettings
+from .core.settings import SessionSettings
+from .core.spans import to_samples, to_seconds
+from .core.speakers import Linker, LinkerSettings
+from .intake import INLINE
+from .metrics import Metrics
+from .sessions import Sessions
+from .settings import LimitSettings
+from .wire.errors import ProtocolError
+from .wire.messages import Start
+
+
+def no_voices(names: Sequence[str]) -> Mapping[str, Vector]:
+    """Nobody is enrolled."""
+    if names:
+        message = f"voices: {names[0]!r} is not enrolled: leave it out"
+        raise ProtocolError("unknown_voice", message, field="voices")
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What every session of the process shares."""
+
+    session: SessionSettings
+    limits: LimitSettings
+    sessions: Sessions
+    dispatcher: Dispatcher
+    detector: SpeechDetector
+    metrics: Metrics
+    engine_counts: Callable[[], Mapping[str, float]] = dict
+    """What the engine counts itself, by name."""
+    inline: int = INLINE
+    """Up to this many samples are judged in the event loop, larger pieces in a thread."""
+    encoder: SpeakerEncoder | None = None
+    """Tells voices apart; None where its weights are not there or nobody wants it."""
+    listening: ListeningSettings | None = None
+    load_voices: Callable[[Sequence[str]], Mapping[str, Vector]] = no_voices
+    """Enrolled voices by name; raises `ProtocolError` for a name that nobody has."""
+
+
+def settings_for(start: Start, base: SessionSettings) -> SessionSettings:
+    """The server's session settings with what the client asked for."""
+    options = start.options
+    pause = base.pause_s if options.pause_s is None else options.pause_s
+    return replace(
+        base,
+        max_delay_s=base.max_delay_s if options.max_delay_s is None else options.max_delay_s,
+        pause_s=pause,
+        # Padding of neighbouring segments must fit into the pause between them, counted in whole samples.
+        pad_s=min(base.pad_s, to_seconds(to_samples(pause) // 2)),
+        soft_pause_s=min(base.soft_pause_s, pause / 2),
+    )
+
+
+def linker_for(start: Start, settings: SessionSettings, services: Services) -> Linker | None:
+    """What tells the voices apart, if they are to be; raises `ProtocolError` where they cannot be."""
+    wanted = settings.speakers if start.options.speakers is None else start.options.speakers
+    if start.tracks or not (wanted or start.voices):
+        return None
+    if services.encoder is None:
+        if start.options.speakers is None and not start.voices:
+            return None
+        raise ProtocolError(
+            "no_speakers",
+            "options.speakers: this server cannot tell voices apart: leave it and voices out, or have the"
+            " server set up with `seamscribe weights speakers`",
+            field="options.speakers" if start.options.speakers else "voices",
+        )
+    traits = services.encoder.traits
+    linker = Linker(LinkerSettings(same=traits.same, revise_s=settings.revise_s))
+    for name, vector in services.load_voices(start.voices).items():
+        linker.know(name, vector)
+    return linker
