@@ -1,7 +1,7 @@
-"""Agglomerative clustering with average linkage. PURE functions on similarity matrices.
+"""Agglomerative clustering with average linkage: functions on similarity matrices.
 
 The similarity of two clusters is the weighted mean over all pairs of their members, which for vectors is the
-dot product of the clusters' mean vectors: so a cluster of hours stands in one row, as exact as all its members.
+dot product of the clusters' mean vectors: so a cluster of hours can stand in one row and nothing is lost.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ NEVER = np.float32(-np.inf)
 def agglomerate(similarity: Matrix, weights: Matrix, threshold: float) -> Labels:
     """The cluster of each row: the index of its first row.
 
-    `similarity` is n x n and symmetric, `weights` n; the diagonal does not count. The two most similar clusters
-    are merged as long as they reach `threshold`; of equal pairs the one with the lower rows.
+    `similarity` is n x n and symmetric, `weights` n; the diagonal does not count. The two most similar
+    clusters are merged for as long as they reach `threshold`; of equal pairs the one with the lower rows.
     """
     near = similarity.astype(np.float32)
     np.fill_diagonal(near, NEVER)

@@ -1,13 +1,13 @@
-"""Who is heard when: overlapping windows of local voices and the labelled pieces inside them, made into runs.
+"""Who is heard when: overlapping windows of local voices, and labelled evidence inside them, made into runs.
 
-How many speak at a moment is what most windows say. Who they are is what the pieces around say: a moment in
-which a voice is alone has the label of the pieces that cover it, any other the label that its voice has in the
-nearest such moment. All times are frames of `FRAME` samples on the session's clock.
+How many speak at a moment is what most windows say. Who they are is what the evidence around says: a moment
+in which a voice is alone has the label of the evidence that covers it, any other the label that its voice has
+in the nearest such moment. All times are frames of `FRAME` samples on the session's clock.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -46,7 +46,7 @@ class Heard:
 
     @property
     def end(self) -> int:
-        return self.start + self.active.shape[1]
+        return self.start + int(self.active.shape[1])
 
     def alone(self) -> Mask:
         """Voices x frames: where each is the only one."""
@@ -56,7 +56,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Label:
-    """A piece of one voice alone: where (`mask` from frame `start`), whose, how sure."""
+    """One voice alone: where (`mask` from frame `start`), whose, for how much it counts, how like."""
 
     start: int
     mask: Mask
@@ -86,15 +86,25 @@ class Timeline:
         """`remember`: frames behind `frozen` for which runs are kept."""
         self._remember = remember
         self._windows: list[Heard] = []
-        self._old: deque[Run] = deque()
+        self._old: list[Run] = []
         self._new: list[Run] = []
         self.frozen = 0
         self.heard = 0
 
     @property
+    def windows(self) -> int:
+        """Windows that still speak of something after `frozen`."""
+        return len(self._windows)
+
+    @property
+    def oldest(self) -> int:
+        """Where the first of them to end does so."""
+        return min([window.end for window in self._windows], default=self.heard)
+
+    @property
     def base(self) -> int:
         """First frame that a window still speaks of."""
-        return min((window.start for window in self._windows), default=self.heard)
+        return min([window.start for window in self._windows], default=self.heard)
 
     def add(self, window: Heard) -> None:
         """One window more; one that ends before `frozen` changes nothing."""
@@ -102,10 +112,10 @@ class Timeline:
             self._windows.append(window)
         self.heard = max(self.heard, window.end)
 
-    def label(self, pieces: Sequence[Label]) -> None:
+    def label(self, labels: Sequence[Label]) -> None:
         """Make the runs after `frozen` anew."""
-        base, speakers = self.base, sorted({UNKNOWN, *(piece.speaker for piece in pieces)})
-        primary, score = self._primary(pieces, speakers, base)
+        base, speakers = self.base, sorted({UNKNOWN, *(label.speaker for label in labels)})
+        primary, score = self._primary(labels, speakers, base)
         length = len(primary)
         votes = np.zeros((len(speakers), length), dtype=np.float32)
         voices, windows = np.zeros(length), np.zeros(length)
@@ -121,20 +131,20 @@ class Timeline:
         self._new = list(_runs(base, self.frozen, votes, count, score, np.array(speakers)))
 
     def _primary(
-        self, pieces: Sequence[Label], speakers: Sequence[int], base: int
+        self, labels: Sequence[Label], speakers: Sequence[int], base: int
     ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]:
-        """Per frame from `base`: the row of the speaker whom the pieces name, -1 for none; and each speaker's
+        """Per frame from `base`: the row of the speaker whom the labels name, -1 for none; and each speaker's
         score there (speakers x frames, NaN for none)."""
         length = max(self.heard - base, 0)
         weight = np.zeros((len(speakers), length), dtype=np.float32)
         score = np.zeros_like(weight)
-        for piece in pieces:
-            row = speakers.index(piece.speaker)
-            lost = max(base - piece.start, 0)
-            at = slice(piece.start + lost - base, piece.start - base + len(piece.mask))
-            here = piece.mask[lost:] * np.float32(piece.weight)
+        for label in labels:
+            row = speakers.index(label.speaker)
+            lost = max(base - label.start, 0)
+            at = slice(label.start + lost - base, label.start - base + len(label.mask))
+            here = label.mask[lost:] * np.float32(label.weight)
             weight[row, at] += here[: len(weight[row, at])]
-            score[row, at] += here[: len(weight[row, at])] * np.float32(piece.score)
+            score[row, at] += here[: len(weight[row, at])] * np.float32(label.score)
         with np.errstate(invalid="ignore"):
             score /= weight
         return np.where(weight.max(axis=0) > 0, weight.argmax(axis=0), -1), score
@@ -147,14 +157,20 @@ class Timeline:
         self._new = [replace(run, start=max(run.start, before)) for run in self._new if run.end > before]
         self.frozen = before
         self._windows = [window for window in self._windows if window.end > before]
-        while self._old and self._old[0].end <= before - self._remember:
-            self._old.popleft()
+        del self._old[: bisect_right(self._old, before - self._remember, key=_end)]
 
     def runs(self, start: int, end: int) -> Iterator[Run]:
         """The runs inside [start, end), clipped to it, in order."""
-        for run in (*self._old, *self._new):
-            if run.start < end and run.end > start:
+        for runs in (self._old, self._new):
+            for index in range(bisect_right(runs, start, key=_end), len(runs)):
+                run = runs[index]
+                if run.start >= end:
+                    break
                 yield replace(run, start=max(run.start, start), end=min(run.end, end))
+
+
+def _end(run: Run) -> int:
+    return run.end
 
 
 def _nearest(
@@ -184,9 +200,13 @@ def _runs(
     first = votes.argmax(axis=0)
     rest = votes.copy()
     rest[first, moments] = 0
-    # Row 0 is nobody known: as the second voice it says no more than `overlap` does.
     rest[0] = 0
     second = np.where((count > 1) & (rest.max(axis=0) > 0), rest.argmax(axis=0), -1)
+    for speaker in {*first[(count > 1) & (second < 0)].tolist()} - {0}:
+        # Heard under another all the time, a voice has no vector. Most likely it is who spoke last, or next.
+        under = np.flatnonzero((count > 1) & (second < 0) & (first == speaker))
+        second[under] = _nearest(under, np.flatnonzero((count > 0) & (first > 0) & (first != speaker)), first)
+    second[second == 0] = -1
     state = np.stack([np.where(count > 0, first, -1), second, count > 1])
     skip = max(frozen - base, 0)
     if state.shape[1] <= skip:

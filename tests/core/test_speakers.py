@@ -1,0 +1,213 @@
+"""Who speaks, from vectors of known people."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.contract import LocalSpeaker, SpeakerWindow
+from streaming.core.clustering import NEVER, agglomerate
+from streaming.core.speakers import Linker, LinkerSettings
+
+from .synthetic import Turns, conversation, hear, samples, voice, windows
+
+CELL = 0.1
+
+
+def link(heard: list[SpeakerWindow], settings: LinkerSettings | None = None) -> Linker:
+    linker = Linker(settings or LinkerSettings())
+    for window in heard:
+        linker.hear(window)
+    return linker
+
+
+def labels(linker: Linker, start: float, end: float) -> list[int | None]:
+    """The speaker of each tenth of a second."""
+    cells = np.arange(start, end, CELL)
+    return [linker.who(samples(t), samples(t + CELL)).speaker for t in cells]
+
+
+def who_is_who(linker: Linker, turns: Turns) -> dict[int, Counter[int | None]]:
+    """Person -> how many seconds' tenths of theirs each speaker has."""
+    found: dict[int, Counter[int | None]] = {}
+    for start, end, person in turns:
+        found.setdefault(person, Counter()).update(labels(linker, start, end))
+    return found
+
+
+def test_a_conversation_of_three() -> None:
+    turns = [(0.0, 4.0, 7), (4.5, 8.0, 8), (8.0, 9.2, 7), (9.5, 14.0, 9), (14.5, 17.0, 8)]
+    linker = link(windows(turns))
+    assert [linker.who(samples(a), samples(b)).speaker for a, b, _ in turns] == [1, 2, 1, 3, 2]
+    assert linker.count == 3
+    assert linker.changes(0, samples(9.0)) == (samples(4.25), samples(8.0))
+    assert [(t.start, t.end, t.speaker) for t in linker.turns(0, samples(5))] == [
+        (0, samples(4.0), 1),
+        (samples(4.5), samples(5.0), 2),
+    ]
+
+
+def test_it_is_right_about_nearly_everything() -> None:
+    turns = conversation([1, 2, 3, 4], 120, seed=3)
+    linker = link(windows(turns))
+    found = who_is_who(linker, turns)
+    right = sum(max(counts.values()) for counts in found.values())
+    assert right / sum(sum(counts.values()) for counts in found.values()) > 0.93
+    speakers = [counts.most_common(1)[0][0] for counts in found.values()]
+    assert sorted(map(str, speakers)) == ["1", "2", "3", "4"]
+
+
+def test_too_little_evidence_is_unknown_and_an_older_voice_is_better_than_none() -> None:
+    linker = link(windows([(0.0, 6.0, 1), (6.5, 7.7, 2)]))
+    assert linker.who(samples(1), samples(2)).speaker == 1
+    assert linker.who(samples(6.6), samples(7.6)) == replace(linker.who(0, 1), speaker=None, score=None)
+    assert linker.count == 1
+    # A voice as far from anybody as another telephone makes it, but nearest to the first speaker.
+    other = voice(50) - (voice(50) @ voice(1)) * voice(1)
+    tired = 0.52 * voice(1) + 0.854 * other / np.linalg.norm(other)
+    odd = LocalSpeaker(((samples(8.0), samples(8.8)),), tired / np.linalg.norm(tired), samples(0.8))
+    linker.hear(SpeakerWindow(samples(7.9), samples(9.0), (odd,)))
+    assert linker.who(samples(8.0), samples(8.8)).speaker == 1
+    assert linker.count == 1
+
+
+def test_short_words_of_a_stranger_add_up_over_an_hour() -> None:
+    turns = [(0.0, 20.0, 1), *((at, at + 0.7, 2) for at in (100.0, 700.0)), (750.0, 760.0, 1)]
+    assert link(windows(turns)).count == 1
+    linker = link(windows([*turns, (1400.0, 1400.7, 2)]))
+    assert linker.who(samples(1400.1), samples(1400.6)).speaker == 2
+
+
+def test_a_voice_comes_back_as_itself_after_an_hour() -> None:
+    turns = [(0.0, 5.0, 1), (5.5, 9.0, 2), *((t, t + 8.0, 3 + t % 3) for t in range(10, 3600, 10))]
+    turns += [(3610.0, 3614.0, 2), (3615.0, 3618.0, 1)]
+    linker = link(windows(turns, hop_s=5.0))
+    assert linker.who(samples(3610.5), samples(3613)).speaker == 2
+    assert linker.who(samples(3615.5), samples(3617.5)).speaker == 1
+    assert linker.count == 5
+
+
+def test_overlapped_speech_has_two_speakers_and_is_marked() -> None:
+    turns = [(0.0, 4.0, 1), (4.2, 8.0, 2), (9.0, 13.0, 1), (10.0, 12.0, 2)]
+    linker = link(windows(turns))
+    assert linker.who(samples(10.1), samples(11.9)).overlap
+    assert not linker.who(samples(9.1), samples(9.9)).overlap
+    assert {t.speaker for t in linker.turns(samples(10.2), samples(11.8))} == {1, 2}
+
+
+def test_a_word_beside_the_speech_has_the_speaker_of_the_speech() -> None:
+    linker = link(windows([(1.0, 4.0, 1)]))
+    assert linker.who(samples(0.6), samples(0.9)).speaker == 1
+    assert linker.who(samples(4.1), samples(4.4)).speaker == 1
+    assert linker.who(samples(6.0), samples(6.3)).speaker is None
+
+
+def test_enrolled_voices_are_named_and_a_given_name_stays() -> None:
+    linker = Linker(LinkerSettings())
+    linker.know("Ann", voice(1))
+    linker.know("Ben", voice(9))
+    for window in windows([(0.0, 5.0, 2), (5.5, 9.0, 1)]):
+        linker.hear(window)
+    assert {speaker: name for speaker, (name, _) in linker.names.items()} == {2: "Ann"}
+    assert linker.names[2][1] == pytest.approx(0.93, abs=0.05)
+    linker.rename(1, "Cleo")
+    linker.hear(hear([(20.0, 24.0, 1)], 15.0, 25.0, np.random.default_rng(0)))
+    assert linker.names[1] == ("Cleo", 1.0)
+    assert linker.names[2][0] == "Ann"
+    with pytest.raises(KeyError):
+        linker.rename(3, "Nobody")
+
+
+def test_numbers_come_in_order_of_appearance() -> None:
+    turns = [(6.0 * i, 6.0 * i + 5.0, 30 - i) for i in range(25)]
+    linker = link(windows(turns))
+    found = who_is_who(linker, turns[-10:])
+    assert linker.count == 25
+    assert [found[p].most_common(1)[0][0] for _, _, p in turns[-10:]] == list(range(16, 26))
+
+
+def test_clusters_join_by_the_mean_of_all_pairs_and_never_against_a_ban() -> None:
+    near = np.array([[1, 0.8, 0.5], [0.8, 1, 0.3], [0.5, 0.3, 1]], dtype=np.float32)
+    weights = np.array([1, 3, 1], dtype=np.float32)
+    # (1 * 0.5 + 3 * 0.3) / 4 = 0.35
+    assert agglomerate(near, weights, 0.34).tolist() == [0, 0, 0]
+    assert agglomerate(near, weights, 0.36).tolist() == [0, 0, 2]
+    near[1, 2] = near[2, 1] = NEVER
+    assert agglomerate(near, weights, 0.1).tolist() == [0, 0, 2]
+
+
+meetings = st.builds(
+    conversation,
+    people=st.lists(st.integers(1, 40), min_size=1, max_size=5, unique=True),
+    length_s=st.floats(10, 90),
+    seed=st.integers(0, 10_000),
+    turn_s=st.floats(0.6, 6.0),
+)
+
+
+@settings(deadline=None, max_examples=30)
+@given(turns=meetings, revise=st.floats(2.0, 20.0), hop=st.floats(0.7, 4.0), more=st.floats(0.0, 5.0))
+def test_frozen_labels_never_change(turns: Turns, revise: float, hop: float, more: float) -> None:
+    linker = Linker(LinkerSettings(revise_s=revise))
+    shown: list[int | None] = []
+    for window in windows(turns, hop_s=hop):
+        linker.hear(window)
+        linker.freeze(window.end - samples(revise) + samples(more))
+        assert linker.frozen >= window.end - samples(revise)
+        until = linker.frozen / 16_000
+        now = labels(linker, 0, until - CELL)
+        assert now[: len(shown)] == shown
+        shown = now
+        assert {n for n in shown if n} <= set(range(1, linker.count + 1)) | set(linker.names)
+
+
+@settings(deadline=None, max_examples=15)
+@given(turns=meetings, seed=st.integers(0, 1000))
+def test_the_order_of_local_voices_means_nothing(turns: Turns, seed: int) -> None:
+    heard = windows(turns)
+    rng = np.random.default_rng(seed)
+    mixed = [
+        replace(window, speakers=tuple(window.speakers[i] for i in rng.permutation(len(window.speakers))))
+        for window in heard
+    ]
+    end = heard[-1].end
+    assert link(heard).turns(0, end) == link(mixed).turns(0, end)
+
+
+@settings(deadline=None, max_examples=30)
+@given(people=st.integers(1, 30), seed=st.integers(0, 100))
+def test_speakers_are_as_many_as_there_are_people(people: int, seed: int) -> None:
+    turns = [(5.0 * i, 5.0 * i + 4.0, 1000 * seed + i) for i in range(people)]
+    assert link(windows(turns, seed=seed)).count == people
+
+
+def test_memory_does_not_grow_with_the_meeting() -> None:
+    turns = conversation(range(20), 8 * 3600, seed=1, turn_s=20.0)
+    linker = Linker(LinkerSettings())
+    sizes = []
+    noise = np.random.default_rng(0)
+    for end in range(20, 8 * 3600 + 1, 20):
+        near = [turn for turn in turns[max(0, end // 25 - 200) : end // 15 + 200] if turn[1] > end - 20]
+        linker.hear(hear(near, end - 10, end, noise))
+        if end % 3600 == 0:
+            sizes.append(len(pickle.dumps(linker)))
+    assert linker.count == 20
+    assert max(sizes) < 256 * 1024
+    assert sizes[-1] < 1.3 * sizes[1]
+
+
+def test_very_many_windows_freeze_what_cannot_be_kept() -> None:
+    turns = conversation([1, 2, 3], 16, seed=2)
+    linker = Linker(LinkerSettings())
+    sizes = []
+    for window in windows(turns, hop_s=0.1):
+        linker.hear(window)
+        sizes.append(len(pickle.dumps(linker)))
+    assert linker.frozen > 0
+    assert max(sizes) < 512 * 1024
