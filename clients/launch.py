@@ -50,13 +50,24 @@ def command(arguments: Sequence[str], patience_s: float) -> bool:
 async def serving(
     arguments: Sequence[str] = (), *, start_s: float = 120.0, stop_s: float = 20.0
 ) -> AsyncIterator[Server]:
-    """Run `seamscribe serve --port 0 ARGUMENTS` until the block ends; yields once it is ready.
+    """Run `seamscribe serve --no-journal --port 0 ARGUMENTS` until the block ends; yields once it is ready.
 
     `start_s` bounds the start (weights are loaded in it), `stop_s` the drain, after which it is killed.
     Raises `LaunchError`.
     """
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", _ENTRY, "serve", "--host", "127.0.0.1", "--port", "0", *arguments),
+        *(
+            sys.executable,
+            "-c",
+            _ENTRY,
+            "serve",
+            "--no-journal",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            *arguments,
+        ),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

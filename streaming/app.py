@@ -27,9 +27,10 @@ from engine.contract import (
 from engine.dispatcher import Dispatcher, DispatchSettings, Served
 
 from .errors import SettingsError
+from .keeping import keeping, tending
 from .metrics import Metrics
 from .services import Services, no_voices
-from .sessions import Sessions
+from .sessions import Sessions, unrecorded
 from .settings import EngineSettings, Settings, voices_folder
 from .voices import VoiceStore
 
@@ -176,17 +177,23 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
         observer(metrics),
     )
     try:
-        yield Services(
-            session=settings.session,
-            limits=settings.limits,
-            sessions=Sessions(settings.server, settings.limits),
-            dispatcher=dispatcher,
-            detector=detector,
-            metrics=metrics,
-            engine_counts=lambda: {**counts_of(recognizer), **counts_of(encoder)},
-            encoder=encoder,
-            load_voices=_loader(settings, encoder),
-        )
+        async with keeping(settings, metrics) as history:
+            services = Services(
+                session=settings.session,
+                limits=settings.limits,
+                sessions=Sessions(
+                    settings.server, settings.limits, unrecorded if history is None else history.begin
+                ),
+                dispatcher=dispatcher,
+                detector=detector,
+                metrics=metrics,
+                engine_counts=lambda: {**counts_of(recognizer), **counts_of(encoder)},
+                encoder=encoder,
+                load_voices=_loader(settings, encoder),
+                history=history,
+            )
+            async with tending(history, services):
+                yield services
     finally:
         await dispatcher.close()
         if encoder is not None:

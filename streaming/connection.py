@@ -16,18 +16,16 @@ from msgspec.structs import replace
 from . import tokens
 from .errors import IdleClient, InternalFault, Replaced, Restarting, ResumeRefused, SlowReader
 from .live import Live, after_end, short
-from .services import Services
+from .services import Services, ready_for
 from .sessions import Entry
 from .settings import LimitSettings
 from .wire.codec import Codec, too_big
 from .wire.errors import ProtocolError, WireError, shown
 from .wire.messages import (
-    VERSION,
     Audio,
     ClientMessage,
     End,
     Flush,
-    Limits,
     Ready,
     Resume,
     Start,
@@ -70,7 +68,7 @@ class Connection:
     async def _meet(self) -> None:
         try:
             first = await self._first()
-            serving = self._start(first) if isinstance(first, Start) else self._resume(first)
+            serving = self._start(first) if isinstance(first, Start) else await self._resume(first)
         except ChannelClosed:
             return
         except WireError as error:
@@ -112,19 +110,24 @@ class Connection:
     def _start(self, start: Start) -> Serving:
         """A new session; raises `WireError`."""
         sessions, token = self._services.sessions, tokens.issue()
-        entry = sessions.open(token)
+        entry = sessions.open(token, start)
         try:
             live = Live(start, entry, self._services)
         except BaseException:
             sessions.discard(entry)
             raise
-        entry.ready = self._ready(start, entry, live)
+        entry.ready = ready_for(entry.id, start, self._services)
         sessions.host(entry, live)
         writer = Writer(self._channel, self._codec, entry, self._limits)
         return Serving(self._channel, self._codec, self._services, entry, writer, entry.ready, token)
 
-    def _resume(self, resume: Resume) -> Serving:
+    async def _resume(self, resume: Resume) -> Serving:
         """A session that was there before; raises `WireError`."""
+        if (history := self._services.history) is not None:
+            await history.revive(
+                resume.session, resume.token, resume.last_seq, resume.next_sample, self._services
+            )
+        # From here on at once: see `Serving`.
         entry = self._services.sessions.resume(resume.session, resume.token)
         receipt = entry.log.receipt
         next = entry.live.next_sample if entry.live is not None else receipt.samples if receipt else 0
@@ -139,27 +142,6 @@ class Connection:
         writer = Writer(self._channel, self._codec, entry, self._limits, resume.last_seq)
         ready = replace(entry.ready, seq=writer.at, resumed=True, next_sample=next)
         return Serving(self._channel, self._codec, self._services, entry, writer, ready, resume.token)
-
-    def _ready(self, start: Start, entry: Entry, live: Live) -> Ready:
-        capabilities, limits = self._services.dispatcher.capabilities, self._limits
-        return Ready(
-            seq=0,
-            session=entry.id,
-            version=VERSION,
-            engine=capabilities.engine,
-            model=capabilities.model,
-            audio=start.audio,
-            limits=Limits(
-                max_packet_bytes=limits.max_packet_bytes,
-                max_ahead_ms=round(limits.max_backlog_s * 1000),
-                max_session_ms=round(limits.max_session_s * 1000),
-                idle_timeout_ms=round(limits.idle_timeout_s * 1000),
-            ),
-            max_delay_ms=round(live.settings.max_delay_s * 1000),
-            pause_ms=round(live.settings.pause_s * 1000),
-            language=start.language,
-            resume_ms=round(limits.resume_s * 1000),
-        )
 
 
 class Serving:

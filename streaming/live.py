@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Protocol, assert_never
 
 from engine.contract import SAMPLE_RATE
 
 from .audio import stride
 from .core.events import Ended, Flushed
-from .core.meeting import Meeting
 from .decoding import Decodes
 from .delays import DelayMeter
 from .errors import Expired, IdleClient, InternalFault, Restarting, SessionTooLong
 from .intake import Intake
-from .services import Services, linker_for, settings_for
+from .restore import Place
+from .services import Services, meeting_for, settings_for
 from .sessions import Entry, Outcome
 from .splice import Splice
 from .transcripts import present
@@ -56,34 +57,17 @@ class Live:
     """A session from its first to its last sample, whoever is connected meanwhile. Belongs to one event
     loop."""
 
-    def __init__(self, start: Start, entry: Entry, services: Services) -> None:
+    def __init__(self, start: Start, entry: Entry, services: Services, place: Place | None = None) -> None:
+        """`place` is where it goes on, if an earlier process began it. Raises `ProtocolError`."""
         self._services = services
         self._limits = services.limits
-        capabilities = services.dispatcher.capabilities
-        if start.language and capabilities.languages and start.language not in capabilities.languages:
-            raise ProtocolError(
-                "unsupported_language",
-                f"language: {start.language} is not known to this engine: leave it out or use one of "
-                + ", ".join(capabilities.languages),
-                field="language",
-            )
         self.settings = settings_for(start, services.session)
-        self._meeting = Meeting(
-            entry.id,
-            self.settings,
-            capabilities,
-            language=start.language,
-            context=start.context,
-            hotwords=start.hotwords,
-            tracks=tuple(track.name for track in start.tracks),
-            linker=linker_for(start, self.settings, services),
-            listening=services.listening,
-        )
+        self._meeting = meeting_for(entry.id, start, self.settings, services, place)
         self._decodes = Decodes(
             self._meeting, services.dispatcher, services.encoder, services.metrics, self._pump
         )
         self._intake = Intake(start.audio, services.detector, len(start.tracks) or 1, services.inline)
-        self._splice = Splice(stride(start.audio), start.audio.sample_rate)
+        self._splice = Splice(stride(start.audio), start.audio.sample_rate, self._meeting.received)
         self._inbox: asyncio.Queue[Audio | Flush | End] = asyncio.Queue()
         self._entry = entry
         self._delays = DelayMeter(services.metrics)
@@ -103,6 +87,15 @@ class Live:
         self._eased = asyncio.Event()
         self._ended = asyncio.Event()
         entry.live, entry.renamer = self, self.rename
+        if place is not None:
+            self._take_names()
+
+    def _take_names(self) -> None:
+        """Who was named before this process began stays so."""
+        for speaker, name in list(self._entry.log.names.items()):
+            with suppress(KeyError):  # a voice that was not heard again yet
+                self._meeting.rename(speaker, name)
+        self._pump()
 
     @property
     def received(self) -> int:
@@ -287,6 +280,7 @@ class Live:
             await asyncio.sleep(TICK_S)
             self._meeting.stretch(self._services.dispatcher.stretch)
             now = self._loop.time()
+            self._entry.recorder.progress(self._meeting.settled, self.received)
             if self._client is None:
                 if now - self._left >= limits.resume_s and not self._abandoned:
                     self.fail(Expired(limits.resume_s))
@@ -296,7 +290,7 @@ class Live:
                 known, self._heard = self.received, now
             elif now - self._heard > limits.idle_timeout_s:
                 self.fail(IdleClient(limits.idle_timeout_s, "audio"))
-            self._client.acknowledge(self.received, self._entry.durable(self.received))
+            self._client.acknowledge(self.received, self._entry.recorder.durable(self.received))
 
     def _end(self) -> None:
         """No more audio: the last words and the receipt follow. Again: nothing."""
@@ -348,7 +342,8 @@ class Live:
     def _pump(self) -> None:
         """Carry out what the session wants now."""
         self._decodes.carry_out()
-        for event in self._meeting.events_to_send():
+        events = self._meeting.events_to_send()
+        for event in events:
             self._delays.observe(event, self._loop.time())
             self._entry.put(present(event))
             if isinstance(event, Flushed):
@@ -356,6 +351,8 @@ class Live:
             elif isinstance(event, Ended):
                 self._entry.renamer = None  # nothing follows the receipt
                 self._ended.set()
+        if events:
+            self._entry.recorder.progress(self._meeting.settled, self.received)
         self._eased.set()
 
 

@@ -133,6 +133,17 @@ class Metrics:
         self.paused = new(
             "read_pauses_total", "Times a socket was not read for a while, by reason.", Counter()
         )
+        self.journal_ok = new("journal_ok", "Whether the journal can be written.", Gauge())
+        self.journal_writes = new("journal_writes_total", "Groups written to the journal.", Counter())
+        self.journal_errors = new("journal_errors_total", "Groups that could not be written.", Counter())
+        self.journal_late = new(
+            "journal_late_total", "Messages sent before they were in the journal.", Counter()
+        )
+        self.journal_lost = new(
+            "journal_lost_sessions_total", "Sessions no longer kept: too much waited.", Counter()
+        )
+        self.webhooks = new("webhook_deliveries_total", "Tries to deliver, by outcome.", Counter())
+        self.kept_audio = new("kept_audio_seconds_total", "Audio kept, by outcome.", Counter())
         self.waiting = new("queue_depth", "Decodes waiting.", Gauge())
         self.running = new("engine_running", "Decodes running.", Gauge())
         self.utilisation = new("engine_utilisation", "Share of engine time in use.", Gauge())

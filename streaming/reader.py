@@ -45,6 +45,8 @@ class Reader:
             return
         try:
             read = self._read or await self._first()
+            if (history := self._services.history) is not None:
+                await history.revive(self._id, read.token, 0, 0, self._services)
             entry = sessions.read(self._id, read.token)
             limits = self._services.limits
             if entry.readers >= limits.max_readers:

@@ -42,6 +42,7 @@ def main(argv: Sequence[str]) -> int:
                 "engine.kind": arguments.engine,
                 "engine.model": arguments.model,
                 "session.speakers": arguments.speakers,
+                "journal.on": arguments.journal,
             },
         )
         _log(settings.server.log_level)
@@ -71,6 +72,9 @@ def _parser() -> argparse.ArgumentParser:
         action="store_const",
         const=False,
         help="tell no voices apart where a client does not ask for it",
+    )
+    parser.add_argument(
+        "--no-journal", dest="journal", action="store_const", const=False, help="keep nothing on disk"
     )
     return parser
 

@@ -11,7 +11,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from . import listing
 from .connection import Connection
+from .listing import NO_SESSION
 from .naming import Refused, naming
 from .reader import Reader
 from .services import Services
@@ -22,8 +24,6 @@ from .wire.errors import shown
 from .wire.messages import Read
 
 STREAM = "/v1/stream"
-
-NO_SESSION = "No such session: it never was, or it ended too long ago.\n"
 
 
 def build(services: Services) -> Starlette:
@@ -38,6 +38,8 @@ def build(services: Services) -> Starlette:
             Route("/healthz", routes.healthz),
             Route("/readyz", routes.readyz),
             Route("/metrics", routes.metrics),
+            Route("/v1/sessions", routes.sessions),
+            Route("/v1/sessions/{id}", routes.session, methods=["DELETE"]),
             Route("/v1/sessions/{id}/transcript.{format}", routes.transcript),
             Route("/v1/sessions/{id}/speakers/{number}", routes.speaker, methods=["PUT", "DELETE"]),
         ]
@@ -129,20 +131,28 @@ class Routes:
         )
 
     async def transcript(self, request: Request) -> Response:
-        """What a session said so far; finished sessions for a while."""
+        """What a session said so far."""
         format, id = request.path_params["format"], request.path_params["id"]
         if format not in FORMATS:
             return PlainTextResponse(
                 f"No format {shown(format)}: use one of {', '.join(FORMATS)}.\n", status_code=404
             )
-        entry = self._services.sessions.find(id)
-        if entry is None:
+        log = await listing.log(id, self._services)
+        if log is None:
             return PlainTextResponse(NO_SESSION, status_code=404)
         return Response(
-            export(entry.log, format, entry.id),
+            export(log, format, id),
             media_type=FORMATS[format][1],
             headers={"cache-control": "no-store"},
         )
+
+    async def sessions(self, request: Request) -> Response:
+        """The list of all that are kept."""
+        return await listing.page(request, self._services)
+
+    async def session(self, request: Request) -> Response:
+        """Remove every trace of one."""
+        return await listing.delete(request, self._services)
 
     async def speaker(self, request: Request) -> Response:
         """Give a speaker a name (PUT), or take it away again (DELETE): told to the session's client, and

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from engine.contract import SpeakerEncoder, SpeechDetector, Vector
 from engine.dispatcher import Dispatcher
 
 from .core.listening import ListeningSettings
+from .core.meeting import Meeting
 from .core.settings import SessionSettings
 from .core.spans import to_samples, to_seconds
 from .core.speakers import Linker, LinkerSettings
 from .intake import INLINE
 from .metrics import Metrics
+from .restore import Place
 from .sessions import Sessions
 from .settings import LimitSettings
 from .wire.errors import ProtocolError
-from .wire.messages import Start
+from .wire.messages import VERSION, Limits, Ready, Start
+
+if TYPE_CHECKING:
+    from .history import History
 
 
 def no_voices(names: Sequence[str]) -> Mapping[str, Vector]:
@@ -47,6 +53,8 @@ class Services:
     listening: ListeningSettings | None = None
     load_voices: Callable[[Sequence[str]], Mapping[str, Vector]] = no_voices
     """Enrolled voices by name; raises `ProtocolError` for a name that nobody has."""
+    history: History | None = None
+    """Sessions of earlier processes; None where nothing outlives a process."""
 
 
 def settings_for(start: Start, base: SessionSettings) -> SessionSettings:
@@ -60,6 +68,33 @@ def settings_for(start: Start, base: SessionSettings) -> SessionSettings:
         # Padding of neighbouring segments must fit into the pause between them, counted in whole samples.
         pad_s=min(base.pad_s, to_seconds(to_samples(pause) // 2)),
         soft_pause_s=min(base.soft_pause_s, pause / 2),
+    )
+
+
+def meeting_for(
+    id: str, start: Start, settings: SessionSettings, services: Services, place: Place | None
+) -> Meeting:
+    """What a session hears; one that an earlier process began goes on at `place`. Raises `ProtocolError`."""
+    capabilities = services.dispatcher.capabilities
+    if start.language and capabilities.languages and start.language not in capabilities.languages:
+        raise ProtocolError(
+            "unsupported_language",
+            f"language: {start.language} is not known to this engine: leave it out or use one of "
+            + ", ".join(capabilities.languages),
+            field="language",
+        )
+    return Meeting(
+        id,
+        settings,
+        capabilities,
+        language=start.language,
+        context=start.context,
+        hotwords=start.hotwords,
+        tracks=tuple(track.name for track in start.tracks),
+        linker=linker_for(start, settings, services),
+        listening=services.listening,
+        continues=() if place is None else place.continues,
+        numbered=0 if place is None else place.numbered,
     )
 
 
@@ -82,3 +117,27 @@ def linker_for(start: Start, settings: SessionSettings, services: Services) -> L
     for name, vector in services.load_voices(start.voices).items():
         linker.know(name, vector)
     return linker
+
+
+def ready_for(id: str, start: Start, services: Services) -> Ready:
+    """What the client of a session is told at first, but for the tokens."""
+    capabilities, limits = services.dispatcher.capabilities, services.limits
+    settings = settings_for(start, services.session)
+    return Ready(
+        seq=0,
+        session=id,
+        version=VERSION,
+        engine=capabilities.engine,
+        model=capabilities.model,
+        audio=start.audio,
+        limits=Limits(
+            max_packet_bytes=limits.max_packet_bytes,
+            max_ahead_ms=round(limits.max_backlog_s * 1000),
+            max_session_ms=round(limits.max_session_s * 1000),
+            idle_timeout_ms=round(limits.idle_timeout_s * 1000),
+        ),
+        max_delay_ms=round(settings.max_delay_s * 1000),
+        pause_ms=round(settings.pause_s * 1000),
+        language=start.language,
+        resume_ms=round(limits.resume_s * 1000),
+    )

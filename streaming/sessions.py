@@ -7,7 +7,6 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from . import tokens
@@ -15,7 +14,7 @@ from .errors import Overloaded, ReadRefused, Restarting, ResumeRefused
 from .log import Log, State
 from .settings import LimitSettings, ServerSettings
 from .wire.errors import CloseCode
-from .wire.messages import Named, Ready
+from .wire.messages import Named, Ready, Start
 
 if TYPE_CHECKING:
     from .live import Live
@@ -48,17 +47,59 @@ class Running(Protocol):
         ...
 
 
-class Journal(Protocol):
-    """Where what sessions say is kept beyond this process. Never blocks."""
+class Recorder(Protocol):
+    """Where what one session says is kept beyond this process. Never blocks."""
 
-    def put(self, session: str, key: str, seq: int, state: State) -> None:
-        """One change of a session's log, as `OnPut`."""
+    def put(self, key: str, seq: int, state: State) -> None:
+        """One change of the session's log, as `OnPut`."""
         ...
 
-    def durable(self, session: str, sample: int) -> int:
+    def progress(self, settled: tuple[int, ...], received: int) -> None:
+        """How far the session is, after all that was put before: `Meeting.settled`, `Meeting.received`."""
+        ...
+
+    def durable(self, sample: int) -> int:
         """Of the samples before `sample`, all of which arrived: before which one nothing need be sent again
         even if this process dies."""
         ...
+
+    async def on_disk(self, seq: int) -> None:
+        """Return once a crash can take back nothing up to number `seq`, or waiting makes no sense."""
+        ...
+
+    def discard(self) -> None:
+        """The session never began."""
+        ...
+
+    def end(self) -> None:
+        """The session lives no longer."""
+        ...
+
+
+class Unrecorded:
+    """Nothing outlives the process, and nobody waits."""
+
+    def put(self, key: str, seq: int, state: State) -> None: ...
+
+    def progress(self, settled: tuple[int, ...], received: int) -> None: ...
+
+    def durable(self, sample: int) -> int:
+        return sample
+
+    async def on_disk(self, seq: int) -> None: ...
+
+    def discard(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
+Journal = Callable[[str, bytes, bytes, Start], Recorder]
+"""Begins to record a session: its id, the digests of its token and its read token, how it started."""
+
+
+def unrecorded(session: str, token: bytes, read: bytes, start: Start) -> Recorder:
+    """No journal."""
+    return Unrecorded()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +128,7 @@ class Entry:
     """None while something may still be said."""
     renamer: Callable[[int, str], None] | None = None
     """Renames in the session while it lives; raises KeyError like `rename`."""
-    durable: Callable[[int], int] = field(default=lambda sample: sample)
-    """As `Journal.durable`; without a journal nothing outlives the process."""
+    recorder: Recorder = field(default_factory=Unrecorded)
     readers: int = 0
     waiting: set[asyncio.Event] = field(default_factory=set)
     """Set whenever there is something new to send."""
@@ -125,7 +165,7 @@ class Sessions:
     Ids are unguessable: whoever knows one may read its transcript.
     """
 
-    def __init__(self, server: ServerSettings, limits: LimitSettings, journal: Journal | None = None) -> None:
+    def __init__(self, server: ServerSettings, limits: LimitSettings, journal: Journal = unrecorded) -> None:
         self._server = server
         self._limits = limits
         self._journal = journal
@@ -157,22 +197,33 @@ class Sessions:
         self._connections.discard(connection)
         self._look()
 
-    def open(self, token: str | None = None) -> Entry:
+    def open(self, token: str | None = None, start: Start | None = None) -> Entry:
         """A new live session, to which whoever has the token may come back; raises `Overloaded` or
         `Restarting`."""
-        if self._draining:
-            raise Restarting
-        if len(self._live) >= self._limits.max_sessions:
-            raise Overloaded(len(self._live), round(self._limits.retry_after_s * 1000))
+        self._check_room()
         entry = Entry(secrets.token_urlsafe(16))
         if token is not None:
             entry.token_digest = tokens.digest(token)
             entry.read_digest = tokens.digest(tokens.read_token(token))
-        if self._journal is not None:
-            entry.log = Log(partial(self._journal.put, entry.id))
-            entry.durable = partial(self._journal.durable, entry.id)
+        entry.recorder = self._journal(entry.id, entry.token_digest, entry.read_digest, start or Start())
+        entry.log = Log(entry.recorder.put)
         self._live[entry.id] = entry
         return entry
+
+    def adopt(self, entry: Entry) -> None:
+        """A session of an earlier process: it lives again if it has not ended, else it is kept for a while.
+        Raises like `open`."""
+        if entry.outcome is None:
+            self._check_room()
+            self._live[entry.id] = entry
+        else:
+            self._keep(entry)
+
+    def _check_room(self) -> None:
+        if self._draining:
+            raise Restarting
+        if len(self._live) >= self._limits.max_sessions:
+            raise Overloaded(len(self._live), round(self._limits.retry_after_s * 1000))
 
     def host(self, entry: Entry, session: Running) -> None:
         """Run the session in a task of its own, whoever comes and goes; it is closed when it ends."""
@@ -183,6 +234,10 @@ class Sessions:
         """The session ended; its transcript stays for a while."""
         del self._live[entry.id]
         entry.renamer = entry.live = None
+        entry.recorder.end()
+        self._keep(entry)
+
+    def _keep(self, entry: Entry) -> None:
         entry.ended = self._loop.time()
         self._finished[entry.id] = entry
         self._forget()
@@ -190,6 +245,11 @@ class Sessions:
     def discard(self, entry: Entry) -> None:
         """The session never began: nothing of it is kept, nor does it take a finished one's place."""
         del self._live[entry.id]
+        entry.recorder.discard()
+
+    def remove(self, id: str) -> None:
+        """Forget a session that has ended."""
+        self._finished.pop(id, None)
 
     def find(self, id: str) -> Entry | None:
         """A live or lately finished session."""

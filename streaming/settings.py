@@ -79,6 +79,18 @@ class EncoderSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Folder of the enrolled voices; empty takes `seamscribe/voices` in the user's data folder."""
 
 
+class JournalSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """What outlives the process."""
+
+    on: bool = True
+    path: str = ""
+    """Folder, of this server alone; empty takes `seamscribe/journal` in the user's data folder."""
+    keep_s: Positive = 7 * 86_400.0
+    """So long after their end sessions are kept."""
+    max_bytes: Annotated[int, Meta(ge=1 << 20)] = 4 << 30
+    """Of more than this the oldest sessions are deleted."""
+
+
 class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What this endpoint takes from its users."""
 
@@ -114,16 +126,25 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     session: SessionSettings = SessionSettings()
     engine: EngineSettings = EngineSettings()
     encoder: EncoderSettings = EncoderSettings()
+    journal: JournalSettings = JournalSettings()
     limits: LimitSettings = LimitSettings()
 
 
 def voices_folder(settings: Settings, environment: Mapping[str, str] | None = None) -> Path:
     """Where enrolled voices are kept (`XDG_DATA_HOME`)."""
-    environment = os.environ if environment is None else environment
-    if settings.encoder.voices:
-        return Path(settings.encoder.voices).expanduser()
-    data = environment.get("XDG_DATA_HOME")
-    return (Path(data) if data else Path.home() / ".local" / "share") / "seamscribe" / "voices"
+    return _folder(settings.encoder.voices, "voices", environment)
+
+
+def journal_folder(settings: Settings, environment: Mapping[str, str] | None = None) -> Path:
+    """Where the journal is kept."""
+    return _folder(settings.journal.path, "journal", environment)
+
+
+def _folder(named: str, name: str, environment: Mapping[str, str] | None) -> Path:
+    if named:
+        return Path(named).expanduser()
+    data = (os.environ if environment is None else environment).get("XDG_DATA_HOME")
+    return (Path(data) if data else Path.home() / ".local" / "share") / "seamscribe" / name
 
 
 _PATH = re.compile(r" - at `\$\.?([^`]*)`$")

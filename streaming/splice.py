@@ -12,14 +12,14 @@ from .wire.messages import CLOCK_RATE
 
 class Splice:
     """Counts the samples of one client; `stride` is the size of one of all channels in bytes, `rate` how many
-    there are a second."""
+    there are a second. It begins with the first at or after `clock` (16 kHz)."""
 
-    def __init__(self, stride: int, rate: int) -> None:
+    def __init__(self, stride: int, rate: int, clock: int = 0) -> None:
         self._stride = stride
         self._rate = rate
         self._rest = b""
         self._skip = 0
-        self.samples = 0
+        self.samples = -(-clock * rate // CLOCK_RATE)
         """Whole samples taken, at the client's rate."""
 
     @property

@@ -85,6 +85,7 @@ class Writer:
             while True:
                 self._news.clear()
                 if (message := self._next()) is not None:
+                    await self._entry.recorder.on_disk(message.seq)
                     await self.send(message)
                     sent()
                 elif self._entry.outcome is not None:

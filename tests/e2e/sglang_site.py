@@ -85,7 +85,7 @@ async def command(*arguments: str) -> AsyncIterator[tuple[str, subprocess.Popen[
     """`seamscribe serve` as a child: its address once it listens, and the process."""
     process = await asyncio.to_thread(
         subprocess.Popen,
-        [sys.executable, "-m", "streaming", "serve", "--port", "0", *arguments],
+        [sys.executable, "-m", "streaming", "serve", "--no-journal", "--port", "0", *arguments],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

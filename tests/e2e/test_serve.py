@@ -22,7 +22,18 @@ pytestmark = pytest.mark.e2e
 
 async def started(*arguments: str) -> tuple[asyncio.subprocess.Process, str]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "streaming", "serve", "--engine", "fake", "--port", "0", *arguments),
+        *(
+            sys.executable,
+            "-m",
+            "streaming",
+            "serve",
+            "--engine",
+            "fake",
+            "--no-journal",
+            "--port",
+            "0",
+            *arguments,
+        ),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

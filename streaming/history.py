@@ -1,0 +1,157 @@
+"""Sessions beyond this process: those of earlier ones that go on or are finished here, and what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+
+from . import tokens
+from .errors import Expired, ResumeRefused
+from .journal import Journal
+from .live import Live, short
+from .log import Log
+from .recorder import Recorder
+from .restore import freeze, log_of, receipt, revive, skip
+from .services import Services, ready_for
+from .sessions import Entry, Outcome
+from .settings import JournalSettings
+from .stored import Stored, Summary
+from .wire.errors import told
+from .wire.messages import Start
+
+logger = logging.getLogger("seamscribe")
+
+TEND_S = 3600.0
+"""What is too old, too much or left alone is looked for this often."""
+
+
+class History:
+    """Belongs to one event loop."""
+
+    def __init__(self, journal: Journal, settings: JournalSettings) -> None:
+        self._journal = journal
+        self._settings = settings
+        self._reviving = asyncio.Lock()
+
+    def begin(self, id: str, token: bytes, read: bytes, start: Start) -> Recorder:
+        """As `sessions.Journal`."""
+        return self._journal.begin(id, token, read, start)
+
+    # -- going on --------------------------------------------------------------------------------
+
+    async def revive(self, id: str, token: str, last_seq: int, next_sample: int, services: Services) -> None:
+        """Have a session of an earlier process among those of this one, if it is kept and the token is one of
+        its own: to go on where the client can (see `Resume`), or to be read. Raises `WireError`."""
+        if services.limits.resume_s == 0 or services.sessions.find(id) is not None:
+            return
+        async with self._reviving:
+            stored = await self._stored(id)
+            if stored is None or services.sessions.find(id) is not None:
+                return
+            opened = stored.opened
+            if not any(tokens.fits(token, kept) for kept in (opened.token, opened.read)):
+                return
+            if stored.ended is None:
+                self._go_on(stored, last_seq, next_sample, services)
+            else:
+                services.sessions.adopt(self._entry(stored, self._finished(stored), services))
+
+    def _go_on(self, stored: Stored, last_seq: int, next_sample: int, services: Services) -> None:
+        recorder = self._recorder(stored)
+        log = log_of(stored, recorder.put)
+        if last_seq > log.seq:
+            recorder.discard()
+            raise ResumeRefused("what was said last never reached this server's disk")
+        if log.ended is not None:
+            recorder.end()
+            services.sessions.adopt(self._entry(stored, log, services))
+            return
+        start = stored.opened.start
+        entry = replace(self._entry(stored, log, services), recorder=recorder, outcome=None)
+        services.sessions.adopt(entry)
+        try:
+            place = revive(stored, log)
+            if log.speakers and not start.tracks:
+                freeze(log)
+            live = Live(start, entry, services, skip(place, log, next_sample, tracks=bool(start.tracks)))
+        except BaseException:
+            services.sessions.discard(entry)
+            raise
+        logger.info("session %s goes on from %.1f s", short(entry.id), place.clock / 16_000)
+        services.sessions.host(entry, live)
+
+    def _entry(self, stored: Stored, log: Log, services: Services) -> Entry:
+        """One that has ended."""
+        opened = stored.opened
+        return Entry(
+            stored.id,
+            log,
+            opened.token,
+            opened.read,
+            ready_for(stored.id, opened.start, services),
+            outcome=Outcome(),
+        )
+
+    async def tend(self, services: Services) -> None:
+        """Once the time for coming back is over, give what nobody came back to its receipt; delete what is
+        too old or too much; again and again, without end."""
+        await asyncio.sleep(services.limits.resume_s)
+        while True:
+            await self._conclude_all(services.limits.resume_s)
+            await self._expire()
+            await asyncio.sleep(TEND_S)
+
+    async def _conclude_all(self, waited_s: float) -> None:
+        for id in await asyncio.to_thread(self._journal.store.unfinished):
+            async with self._reviving:
+                stored = await self._stored(id) if id not in self._journal.live else None
+                if stored is not None:
+                    self._conclude(stored, waited_s)
+
+    def _conclude(self, stored: Stored, waited_s: float) -> None:
+        recorder = self._recorder(stored)
+        log = log_of(stored, recorder.put)
+        if log.ended is None:
+            received, tracks = stored.progress.received, bool(stored.opened.start.tracks)
+            log.put(receipt(skip(revive(stored, log), log, received, tracks=tracks), received))
+            log.put(told(Expired(waited_s), 0))
+            logger.info("session %s of an earlier process was finished", short(stored.id))
+        recorder.end()
+
+    def _recorder(self, stored: Stored) -> Recorder:
+        seq = max((state.seq for state in stored.states), default=0)
+        recorder = self._journal.go_on(stored.id, seq)
+        recorder.wrote(seq, stored.progress)
+        return recorder
+
+    def _finished(self, stored: Stored) -> Log:
+        """What an ended session said; names given to its speakers from now on are kept."""
+        recorder = Recorder(self._journal, stored.id)
+        recorder.over()
+        return log_of(stored, recorder.put)
+
+    async def _stored(self, id: str) -> Stored | None:
+        return await asyncio.to_thread(self._journal.store.load, id)
+
+    # -- what is kept ----------------------------------------------------------------------------
+
+    async def log(self, id: str) -> Log | None:
+        """What a session said, from the disk."""
+        stored = await self._stored(id)
+        return None if stored is None else self._finished(stored)
+
+    async def page(self, most: int, before: tuple[int, str] | None) -> list[Summary]:
+        """As `Store.page`."""
+        return await asyncio.to_thread(self._journal.store.page, most, before)
+
+    async def delete(self, id: str) -> bool:
+        """Remove every trace of a session that does not live; False where there was none."""
+        return await self._journal.delete(id)
+
+    async def _expire(self) -> None:
+        before, live = self._journal.now() - round(self._settings.keep_s * 1000), self._journal.live
+        store, most = self._journal.store, self._settings.max_bytes
+        gone = await self._journal.run(lambda: store.expire(before, most, live))
+        if gone:
+            logger.info("journal: %d old sessions were deleted", len(gone))

@@ -1,0 +1,78 @@
+"""The journal as a server has it: opened, locked against other servers, tended, closed."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+
+from .errors import SettingsError
+from .history import History
+from .journal import Journal
+from .metrics import Metrics
+from .services import Services
+from .settings import Settings, journal_folder
+from .store import Store, StoreError
+
+DATABASE = "journal.sqlite3"
+
+
+@asynccontextmanager
+async def keeping(settings: Settings, metrics: Metrics) -> AsyncIterator[History | None]:
+    """What outlives this process; None where nothing shall. Raises `SettingsError`."""
+    if not settings.journal.on:
+        yield None
+        return
+    folder = journal_folder(settings)
+    with locked(folder):
+        try:
+            store = await asyncio.to_thread(Store, folder / DATABASE)
+        except StoreError as error:
+            raise SettingsError(f"journal.path: {error}, or set journal.on = false") from error
+        journal = Journal(store, metrics)
+        try:
+            yield History(journal, settings.journal)
+        finally:
+            await journal.close()
+
+
+@asynccontextmanager
+async def tending(history: History | None, services: Services) -> AsyncIterator[None]:
+    """Look after what is kept for as long as the block lasts."""
+    if history is None:
+        yield
+        return
+    task = asyncio.create_task(history.tend(services))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other servers out of the folder; raises `SettingsError`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError as error:
+        raise SettingsError(
+            f"journal.path: cannot write below {folder} ({error.strerror}): name another folder, or set"
+            " journal.on = false"
+        ) from error
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SettingsError(
+                f"journal.path: another server keeps its sessions in {folder}: name another folder, or set"
+                " journal.on = false"
+            ) from None
+        yield
+    finally:
+        os.close(lock)

@@ -1,0 +1,122 @@
+"""What the journal keeps, as values and as bytes. Pure.
+
+A segment is packed (some 30 bytes a word), everything else is the wire's JSON. `partial` is not kept: it may
+change freely, so nobody can miss it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from .log import State
+from .packed import pack, unpack
+from .wire.messages import Ended, Error, Flushed, Gap, Named, Segment, Speaker, Start
+
+_FINAL = b"F"
+_OPEN = b"O"
+_Other = Speaker | Named | Gap | Flushed | Ended | Error
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[_Other] = msgspec.json.Decoder(_Other)
+
+
+def encode(state: State) -> bytes:
+    """The state without its number."""
+    if isinstance(state, Segment):
+        return (_FINAL if state.final else _OPEN) + pack(state)
+    return _encoder.encode(state)
+
+
+def decode(data: bytes, seq: int) -> State:
+    """The state with its number; raises `msgspec.DecodeError` for what `encode` did not write."""
+    if data[:1] in (_FINAL, _OPEN):
+        return msgspec.structs.replace(unpack(data[1:]), seq=seq, final=data[:1] == _FINAL)
+    return msgspec.structs.replace(_decoder.decode(data), seq=seq)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a session is. Samples."""
+
+    settled: tuple[int, ...] = ()
+    """Of each track the sample before which nothing is decoded again."""
+    received: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A session as it began. `created` is in milliseconds since 1970, as all times here."""
+
+    created: int
+    token: bytes
+    """Digest of the token with which its client may come back."""
+    read: bytes
+    """Digest of the token with which readers may read."""
+    start: Start
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One message that is owed to a webhook."""
+
+    id: str
+    session: str
+    body: bytes
+    created: int
+    tries: int = 0
+    due: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One line of the list of sessions."""
+
+    id: str
+    created: int
+    ended: int | None
+    received: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One session read back."""
+
+    id: str
+    opened: Opened
+    ended: int | None
+    progress: Progress
+    states: tuple[State, ...]
+    """In order of `seq`."""
+    voices: bytes | None = None
+
+
+@dataclass(slots=True)
+class Batch:
+    """News not written yet, the newest of each kind; all of it is written or nothing."""
+
+    opened: dict[str, Opened] = field(default_factory=dict)
+    states: dict[tuple[str, str], tuple[int, State]] = field(default_factory=dict)
+    progress: dict[str, Progress] = field(default_factory=dict)
+    voices: dict[str, bytes] = field(default_factory=dict)
+    ended: dict[str, int] = field(default_factory=dict)
+    deliveries: dict[str, Delivery] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, name) for name in self.__slots__)
+
+    def __len__(self) -> int:
+        return len(self.states) + len(self.opened) + len(self.deliveries)
+
+    def add(self, newer: Batch) -> None:
+        """Take in what came later."""
+        for name in self.__slots__:
+            getattr(self, name).update(getattr(newer, name))
+
+    def forget(self, session: str) -> None:
+        """Leave out all that is about one session."""
+        for name in ("opened", "progress", "voices", "ended"):
+            getattr(self, name).pop(session, None)
+        self.states = {key: value for key, value in self.states.items() if key[0] != session}
+        self.deliveries = {id: d for id, d in self.deliveries.items() if d.session != session}
