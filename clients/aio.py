@@ -1,4 +1,5 @@
-"""The native protocol from a client's side: typed messages over one websocket.
+"""The native protocol from a client's side: typed messages of one session, over as many connections as it
+takes.
 
     async with connect(url, Start(language="en")) as stream:
         await stream.send(samples)
@@ -10,108 +11,105 @@ Where each channel is somebody, `Start` says who, and `send` takes the channels 
 
     Start(audio=AudioFormat(channels=2), tracks=(Track("Ann"), Track("Bob")))
 
-Everything is bounded: what waits to be read or sent, and how long each step may take.
+A connection that breaks is made anew while one iterates: audio that the server has not acknowledged was kept
+and is sent again, what was missed is read, and the iteration goes on as if nothing had been.
 
-    ClientError          the stream cannot go on; `retryable` tells whether trying again makes sense
+Everything is bounded: what waits to be read or sent, what is kept, and how long each step may take.
+
+    ClientError          the stream cannot go on; `retryable` tells whether starting anew makes sense
     ├── Unreachable      nobody listens there
-    ├── Refused          the server said no before `ready`
+    ├── Refused          the server said no before `ready`, or to the session's going on
     └── Disconnected     the connection ended before the stream did, or with another code than "done"
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from urllib.parse import urlsplit, urlunsplit
+import random
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 
-from websockets import Subprotocol
 from websockets.asyncio.client import ClientConnection
-from websockets.asyncio.client import connect as open_socket
-from websockets.exceptions import (
-    ConnectionClosed,
-    InvalidHandshake,
-    InvalidStatus,
-    InvalidURI,
-    WebSocketException,
-)
+from websockets.exceptions import ConnectionClosed
 
 from streaming.wire.codec import JSON_PROTOCOL, Codec, choose
-from streaming.wire.errors import CloseCode, ProtocolError
-from streaming.wire.messages import Audio, End, Ended, Error, Flush, Ready, ServerMessage, Start
+from streaming.wire.messages import (
+    BEAT_S,
+    Ack,
+    Audio,
+    End,
+    Ended,
+    Error,
+    Flush,
+    Flushed,
+    Ready,
+    Resume,
+    ServerMessage,
+    Start,
+)
 
-STREAM_PATH = "/v1/stream"
-DEFAULT_URL = "http://127.0.0.1:8765"
+from .dialing import (
+    DEFAULT_URL,
+    STREAM_PATH,
+    ClientError,
+    Deadlines,
+    Dialer,
+    Disconnected,
+    Refused,
+    Unreachable,
+    closed,
+    receive,
+    stream_url,
+)
+from .kept import Kept
 
-_MAX_MESSAGE = 16 * 1024 * 1024  # the receipt of a day has many spans
-_WAITING_MESSAGES = 256
+KEPT_BYTES = 64 * 1024 * 1024
+"""Audio that may wait for its acknowledgement: over half an hour of 16 kHz. Beyond it `send` waits."""
+
 _ENVELOPE = 64  # what a codec may put around the audio of one packet
-_NORMAL = 1000
-_RETRY = frozenset({CloseCode.LIMIT, CloseCode.FAULT, CloseCode.RESTART, CloseCode.OVERLOAD, 1001, 1006})
-
-
-class ClientError(Exception):
-    """The stream cannot go on."""
-
-    def __init__(self, message: str, *, code: str, retryable: bool) -> None:
-        super().__init__(message)
-        self.code = code
-        """The server's error code, or a short word of ours."""
-        self.retryable = retryable
-
-
-class Unreachable(ClientError):
-    """No server answers at this address."""
-
-
-class Refused(ClientError):
-    """The server answered, but gave no stream."""
-
-
-class Disconnected(ClientError):
-    """The connection ended or fell silent before the stream was known to be complete."""
-
-
-@dataclass(frozen=True, slots=True)
-class Deadlines:
-    """Seconds that one step may take. Sending waits while the server pauses reading, so it is generous."""
-
-    open_s: float = 10.0
-    ready_s: float = 30.0
-    send_s: float = 120.0
-    message_s: float = 120.0
-    close_s: float = 5.0
-    ping_s: float = 20.0
-    """Pings keep the way open through proxies. They have no deadline: while the server pauses reading, a
-    ping waits behind the audio sent before it, and `message_s` and `send_s` find a dead server."""
+_NORMAL = "close_1000"
+_BROKEN = frozenset({"close_1001", "close_1006", "close_1011", "close_1012", "close_1013", "silent"})
+"""Ways to lose a connection that say nothing against the session."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 5.0
 
 
 class Stream:
-    """One running session. Sending and iterating may go on at the same time, one task each."""
+    """One running session. Sending and iterating may go on at the same time, one task each; who only sends
+    does not see that the connection broke, nor that audio need not be kept any more."""
 
-    def __init__(self, socket: ClientConnection, codec: Codec, ready: Ready, deadlines: Deadlines) -> None:
+    def __init__(
+        self, dialer: Dialer, socket: ClientConnection, codec: Codec, ready: Ready, deadlines: Deadlines
+    ) -> None:
         self.ready = ready
+        self.resumes = 0
+        """How often the session went on over another connection."""
+        self._dialer = dialer
         self._socket = socket
         self._codec = codec
         self._deadlines = deadlines
+        self._kept = Kept(ready.audio, KEPT_BYTES)
+        self._packet = max(1, ready.limits.max_packet_bytes - _ENVELOPE)
+        self._seq = ready.seq
+        self._down = False
+        self._failure: ClientError | None = None
+        self._bell = _Bell()
+        self._busy = False
         self._over = False
         self._receipt_came = False
 
     async def send(self, audio: bytes) -> None:
         """Send audio in the format of `start`, cut anywhere, of any size: the server gets packets that it
-        takes. Waits while the server is not reading."""
-        size = max(1, self.ready.limits.max_packet_bytes - _ENVELOPE)
-        for at in range(0, len(audio), size):
-            await self._send(Audio(audio[at : at + size]))
+        takes. Waits while the server is not reading; while there is no connection it is only kept."""
+        for at in range(0, len(audio), self._packet):
+            await self._say(Audio(audio[at : at + self._packet]))
 
     async def flush(self, id: str) -> None:
-        """Ask for everything sent so far to become final; a `Flushed` with this id answers."""
-        await self._send(Flush(id))
+        """Ask for everything sent so far to become final; a `Flushed` with this id answers: use it once."""
+        await self._say(Flush(id))
 
     async def end(self) -> None:
         """Say that no more audio comes; the last segments and the receipt follow."""
-        await self._send(End())
+        await self._say(End())
 
     def __aiter__(self) -> Stream:
         return self
@@ -120,31 +118,146 @@ class Stream:
         """The next message; stops when the stream is complete, or after `Error`.
 
         A receipt alone does not say that: an `Error` may follow it, so only a normal close ends the
-        stream. Raises `Disconnected` for any other end.
+        stream. Raises `Disconnected` for any other end, unless the session can go on, and `Refused` where
+        the server will not have it go on.
         """
-        if self._over:
-            raise StopAsyncIteration
-        try:
-            message = await _receive(self._socket, self._codec, self._deadlines.message_s)
-        except Disconnected as error:
-            self._over = True
-            if self._receipt_came and error.code == f"close_{_NORMAL}":
-                raise StopAsyncIteration from None
-            raise
-        self._receipt_came = self._receipt_came or isinstance(message, Ended)
-        self._over = isinstance(message, Error)
-        return message
+        while not self._over:
+            # A server that keeps sessions also says something every now and then.
+            limit_s = self._deadlines.message_s
+            limit_s = min(limit_s, 4 * BEAT_S) if self.ready.resume_ms else limit_s
+            try:
+                message = await receive(self._socket, self._codec, limit_s)
+            except Disconnected as error:
+                if self._receipt_came and error.code == _NORMAL:
+                    self._over = True
+                    break
+                await self._resume(error)
+                continue
+            self._note(message)
+            return message
+        raise StopAsyncIteration
 
-    async def _send(self, message: Audio | Flush | End) -> None:
+    def _note(self, message: ServerMessage) -> None:
+        self._seq = max(self._seq, message.seq)
+        match message:
+            case Ended():
+                self._receipt_came = True
+            case Error():
+                self._over = True
+            case Flushed(id=id):
+                self._kept.answered(id)
+            case Ack(durable=durable):
+                self._kept.forget(durable)
+                self._bell.ring()
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    async def _say(self, message: Audio | Flush | End) -> None:
+        """Keep the message, and return when it is on its way or has to wait for a connection."""
+        await self._until(lambda: not self._kept.full, "acknowledged")
+        self._kept.add(message)
+        self._bell.ring()
+        await self._until(lambda: self._down or (self._kept.done and not self._busy), "read")
+
+    async def _until(self, holds: Callable[[], bool], what: str) -> None:
         try:
             async with asyncio.timeout(self._deadlines.send_s):
-                await self._socket.send(self._codec.encode_client(message))
-        except ConnectionClosed as error:
-            raise _closed(error) from error
-        except TimeoutError as error:
-            raise Disconnected(
-                f"the server read nothing for {self._deadlines.send_s:.0f} s", code="stalled", retryable=True
-            ) from error
+                while self._failure is None and not holds():
+                    await self._bell.rung()
+        except TimeoutError:
+            raise self._stalled(what) from None
+        if self._failure is not None:
+            raise self._failure
+
+    def _stalled(self, what: str) -> Disconnected:
+        text = f"the server {what} nothing for {self._deadlines.send_s:.0f} s"
+        return Disconnected(text, code="stalled", retryable=True)
+
+    async def carry(self) -> None:
+        """Send what is to be said over whichever connection there is; `connect` runs it."""
+        while self._failure is None:
+            message = None if self._down else self._kept.next()
+            self._busy = message is not None
+            if message is None:
+                self._bell.ring()
+                await self._bell.rung()
+                continue
+            socket = self._socket
+            try:
+                async with asyncio.timeout(self._deadlines.send_s):
+                    await socket.send(self._codec.encode_client(message))
+            except ConnectionClosed as error:
+                # Why it ended is for the reading side, which has yet to read what came before.
+                self._down = self._down or socket is self._socket
+                if not self._can_resume(closed(error)):
+                    self._failure = closed(error)
+            except TimeoutError:
+                self._failure = self._stalled("read")
+        self._bell.ring()
+
+    # -- another connection ----------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Close the connection; `connect` does."""
+        await self._socket.close()
+
+    def _can_resume(self, error: Disconnected) -> bool:
+        return error.code in _BROKEN and bool(self.ready.token) and self.ready.resume_ms > 0
+
+    async def _resume(self, error: Disconnected) -> None:
+        """Go on over another connection; raises `error` where that cannot be, or `Refused`."""
+        self._down = True
+        try:
+            if not self._can_resume(error):
+                raise error
+            self._socket.transport.abort()
+            socket, ready = await self._dial(error)
+        except ClientError as failure:
+            self._over, self._failure = True, failure
+            self._bell.ring()
+            raise
+        self._socket, self._down = socket, False
+        self._kept.rewind(ready.next_sample)
+        self.resumes += 1
+        self._bell.ring()
+
+    async def _dial(self, error: Disconnected) -> tuple[ClientConnection, Ready]:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.ready.resume_ms / 1000
+        for pause in _pauses():
+            await asyncio.sleep(pause)
+            resume = Resume(self.ready.session, self.ready.token, self._seq, self._kept.first_sample)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await self._dialer.dial(resume)
+            except TimeoutError:
+                raise error from None
+            except ClientError as problem:
+                if not (problem.retryable or problem.code == "restarting"):
+                    raise
+        raise AssertionError("the pauses have no end")
+
+
+class _Bell:
+    """Wakes all who wait, each time it is rung."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def ring(self) -> None:
+        self._event.set()
+        self._event = asyncio.Event()
+
+    async def rung(self) -> None:
+        await self._event.wait()
+
+
+def _pauses() -> Iterator[float]:
+    """Before each try; apart, so that a thousand clients of one server do not come back at once."""
+    longest = _FIRST_PAUSE_S
+    while True:
+        yield random.uniform(longest / 2, longest)
+        longest = min(_LONGEST_PAUSE_S, 2 * longest)
 
 
 @asynccontextmanager
@@ -157,98 +270,36 @@ async def connect(
 ) -> AsyncIterator[Stream]:
     """Open a stream at a server's base URL or at its stream's own; raises `ClientError`.
 
-    `protocol` is one of the two subprotocols. The socket is closed when the block ends, whatever happened.
+    `protocol` is one of the two subprotocols. The socket is closed when the block ends, whatever happened; a
+    session that has not ended by then is left for good.
     """
     codec, deadlines = choose([protocol]), deadlines or Deadlines()
     if codec is None:
         raise ValueError(f"unknown subprotocol {protocol!r}")
     try:
-        address = stream_url(url)
+        dialer = Dialer(url, codec, deadlines)
     except ValueError as error:
         raise Unreachable(str(error), code="url", retryable=False) from None
-    socket = await _open(address, protocol, deadlines)
+    socket, ready = await dialer.dial(start or Start())
+    stream = Stream(dialer, socket, codec, ready, deadlines)
+    carrying = asyncio.create_task(stream.carry())
     try:
-        # A server that refuses at once may have closed already; its reason is still there to be read.
-        with suppress(ConnectionClosed):
-            await socket.send(codec.encode_client(start or Start()))
-        first = await _receive(socket, codec, deadlines.ready_s)
-        match first:
-            case Ready():
-                yield Stream(socket, codec, first, deadlines)
-            case Error():
-                raise Refused(first.message, code=first.code, retryable=bool(first.retry_after_ms))
-            case _:
-                raise Refused(f"{url} spoke before it was ready", code="protocol", retryable=False)
+        yield stream
     finally:
-        await socket.close()
+        carrying.cancel()
+        await stream.close()
+        await asyncio.wait([carrying])
 
 
-def stream_url(url: str) -> str:
-    """The websocket address behind a base URL (http, https, ws, wss; a path of its own is kept); raises
-    ValueError, with the remedy."""
-    try:
-        parts = urlsplit(url if "//" in url else f"//{url}", scheme="ws")
-        scheme = {"http": "ws", "https": "wss"}.get(parts.scheme, parts.scheme)
-        usable = scheme in {"ws", "wss"} and parts.hostname and parts.port != 0
-    except ValueError:  # brackets that do not close, a port that is none
-        usable = False
-    if not usable:
-        raise ValueError(f"{url!r} is no address of a server: use http://HOST:PORT (or https, ws, wss)")
-    path = parts.path if parts.path.strip("/") else STREAM_PATH
-    return urlunsplit((scheme, parts.netloc, path, parts.query, ""))
-
-
-async def _open(url: str, protocol: str, deadlines: Deadlines) -> ClientConnection:
-    loopback = (urlsplit(url).hostname or "") in {"localhost", "127.0.0.1", "::1"}
-    try:
-        return await open_socket(
-            url,
-            subprotocols=[Subprotocol(protocol)],
-            compression=None,  # audio does not shrink, and captions are small
-            open_timeout=deadlines.open_s,
-            close_timeout=deadlines.close_s,
-            max_size=_MAX_MESSAGE,
-            max_queue=_WAITING_MESSAGES,
-            ping_interval=deadlines.ping_s,
-            ping_timeout=None,
-            proxy=None if loopback else True,  # a proxy of the environment cannot reach our loopback
-        )
-    except InvalidStatus as error:
-        status = error.response.status_code
-        raise Refused(
-            f"{url} answered with HTTP {status}", code=f"http_{status}", retryable=status in {429, 503}
-        ) from error
-    except (InvalidURI, ValueError) as error:
-        raise Unreachable(f"{url} is no address of a server: {error}", code="url", retryable=False) from error
-    except (InvalidHandshake, WebSocketException) as error:
-        raise Refused(f"{url} is no Seamscribe server: {error}", code="handshake", retryable=False) from error
-    except (OSError, TimeoutError) as error:
-        raise Unreachable(f"no server answers at {url}", code="unreachable", retryable=True) from error
-
-
-async def _receive(socket: ClientConnection, codec: Codec, limit_s: float) -> ServerMessage:
-    try:
-        async with asyncio.timeout(limit_s):
-            data = await socket.recv()
-    except ConnectionClosed as error:
-        raise _closed(error) from error
-    except TimeoutError as error:
-        raise Disconnected(
-            f"the server said nothing for {limit_s:.0f} s", code="silent", retryable=True
-        ) from error
-    try:
-        return codec.decode_server(data)
-    except ProtocolError as error:
-        raise Disconnected(
-            f"the server broke the protocol: {error}", code="protocol", retryable=False
-        ) from error
-
-
-def _closed(error: ConnectionClosed) -> Disconnected:
-    frame = error.rcvd
-    code, reason = (frame.code, frame.reason) if frame else (1006, "without a word")
-    return Disconnected(
-        f"the connection ended before the stream did (close code {code}: {reason or 'no reason given'})",
-        code=f"close_{code}",
-        retryable=code in _RETRY,
-    )
+__all__ = [
+    "DEFAULT_URL",
+    "STREAM_PATH",
+    "ClientError",
+    "Deadlines",
+    "Disconnected",
+    "Refused",
+    "Stream",
+    "Unreachable",
+    "connect",
+    "stream_url",
+]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from streaming.wire.messages import Segment, ServerMessage, Start
 
-from .aio import Deadlines, Disconnected, Stream, connect
+from .aio import ClientError, Deadlines, Stream, connect
 from .audio import RATE, AudioError, packets
 from .captions import Captions
 
@@ -63,6 +63,8 @@ class Playback:
     """By segment: when its first text came, partial or not; not told of words that were another segment's."""
     final_s: dict[int, float] = field(default_factory=dict)
     """By the index in `captions.transcript` of a segment's last word: when the segment was final."""
+    resumes: int = 0
+    """How often the connection broke and the session went on over another."""
     failure: str | None = None
     """Why there is no receipt."""
 
@@ -108,8 +110,8 @@ async def play(
 ) -> None:
     """Stream `pieces` (s16le 16 kHz, with the channels of `start`) and listen until the last message.
 
-    A connection that breaks and audio that cannot be read on are noted in `playback.failure`; raises
-    `ClientError` only where no stream came about.
+    A connection that breaks is made again; one that cannot be, and audio that cannot be read on, are noted in
+    `playback.failure`. Raises `ClientError` only where no stream came about.
     """
     async with connect(url, start, deadlines=deadlines) as stream:
         clock = _Clock()
@@ -119,8 +121,9 @@ async def play(
             sender = tasks.create_task(_send(playback, stream, pieces, pace, clock, 2 * start.audio.channels))
             try:
                 async for message in stream:
+                    playback.resumes = stream.resumes
                     hear(message)
-            except Disconnected as error:
+            except ClientError as error:
                 playback.failure = playback.failure or str(error)
             sender.cancel()
 
@@ -173,11 +176,11 @@ async def _send(
             playback.sent += samples
     except AudioError as error:
         playback.failure = str(error)  # what was sent still deserves its text and receipt
-    except Disconnected:
+    except ClientError:
         return  # the listening side reads the server's reason, which may still be on its way
     playback.cut_off = False
     playback.ended_sending_s = clock.now()
-    with suppress(Disconnected):
+    with suppress(ClientError):
         await stream.end()
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from streaming.wire.messages import Options, Start
+from streaming.wire.messages import Options, Ready, Start
 from streaming.wire.render import FORMATS, render
 
 from .aio import DEFAULT_URL, ClientError, Unreachable
@@ -222,13 +222,16 @@ def both(first: Listener, second: Listener) -> Listener:
 
 
 def event_writer(file: Any) -> Listener:
-    """Writes one JSON line a message: seconds on the stream's clock, stream, message."""
+    """Writes one JSON line a message: seconds on the stream's clock, stream, message without its secrets."""
 
     def listen(playback: Playback, arrival: Arrival) -> None:
+        message = arrival.message
+        if isinstance(message, Ready):
+            message = msgspec.structs.replace(message, token="", read_token="")
         line = {
             "at_s": round(arrival.at_s, 4),
             "stream": playback.name,
-            "message": msgspec.to_builtins(arrival.message),
+            "message": msgspec.to_builtins(message),
         }
         file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
@@ -294,5 +297,7 @@ def report(playbacks: Sequence[Playback], say: Say) -> None:
             )
             if not receipt.words:
                 say(f"{playback.name}: no speech was found in it")
+        if playback.resumes:
+            say(f"{playback.name}: the connection broke {playback.resumes} times and was made again")
         for fault in playback.faults():
             say(f"{playback.name}: {fault}")

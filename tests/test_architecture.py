@@ -32,6 +32,10 @@ PURE = (
     "engine/guards.py",
     "clients/captions.py",
     "clients/transcripts.py",
+    "clients/kept.py",
+    "streaming/log.py",
+    "streaming/packed.py",
+    "streaming/splice.py",
 )
 IMPURE = frozenset({"asyncio", "time", "random", "logging", "os", "socket", "threading"})
 
