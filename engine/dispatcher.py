@@ -21,9 +21,6 @@ class DispatchSettings:
     queue: int = 1024
     final_deadline_s: float = 60.0
     partial_deadline_s: float = 10.0
-    gather_s: float = 0.0
-    """What is not final waits up to this long for others, so that an engine that encodes a batch at a time
-    meets them together. 0 gathers nothing."""
 
     def deadline(self, priority: Priority) -> float:
         return (
@@ -81,7 +78,6 @@ class Dispatcher:
         self._calls: dict[str, _Call] = {}
         self._loop = asyncio.get_running_loop()
         self._gauge = LoadGauge(recognizer.capabilities.concurrency, self._loop.time())
-        self._gathering: asyncio.TimerHandle | None = None
         self._closed = False
 
     @property
@@ -135,8 +131,6 @@ class Dispatcher:
     async def close(self) -> None:
         """Abandon all tasks and close the recognizer."""
         self._closed = True
-        if self._gathering is not None:
-            self._gathering.cancel()
         for id in list(self._calls):
             self._abandon(id, "closed")
         await self._recognizer.close()
@@ -174,21 +168,9 @@ class Dispatcher:
             ) from error
 
     def _admit(self) -> None:
-        """Give turns while there is room: to all that wait, or to finals now and to the others together."""
-        if not self._settings.gather_s:
-            self._give(Priority.BATCH)
-            return
-        self._give(Priority.FINAL)
-        if len(self._queue) and self._gathering is None and not self._closed:
-            self._gathering = self._loop.call_later(self._settings.gather_s, self._give_gathered)
-
-    def _give_gathered(self) -> None:
-        self._gathering = None
-        self._give(Priority.BATCH)
-
-    def _give(self, least: Priority) -> None:
+        """Give turns while there is room."""
         while self._gauge.running < self._recognizer.capabilities.concurrency:
-            queued = self._queue.pop(least)
+            queued = self._queue.pop()
             if queued is None:
                 return
             call = self._calls[queued.task.id]

@@ -59,11 +59,11 @@ class TaskQueue:
         self._waiting[task.id] = queued
         return displaced
 
-    def pop(self, least: Priority = Priority.BATCH) -> Queued | None:
-        """The task to run next, None where none waits that is as urgent as `least`."""
+    def pop(self) -> Queued | None:
+        """The task to run next, None where none waits."""
         for priority in Priority:
             lane = self._lanes[priority]
-            if lane and priority <= least:
+            if lane:
                 session, turn = next(iter(lane.items()))
                 queued = turn.popleft()
                 del self._waiting[queued.task.id]

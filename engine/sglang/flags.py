@@ -69,6 +69,8 @@ def plan_flags(facts: ModelFacts, machine: Machine, settings: LaunchSettings) ->
         "max_running_requests": settings.running,
         "max_queued_requests": settings.queued,
         "stream_interval": 8,
+        # Otherwise its scheduler polls: one core at 100 %, whether there is anything to do or not.
+        "sleep_on_idle": True,
         # Its warm-up sends text only, or a picture.
         "skip_server_warmup": True,
         "log_level": "warning",

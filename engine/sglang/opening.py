@@ -77,5 +77,6 @@ def open_recognizer(
             {"model_path": str(folder), **flags}, environment(policy.facts, launch, machine)
         )
         held = launch.running
-    settings = ClientSettings(model=model, concurrency=concurrency or held, priorities=launch.priorities)
+    held = concurrency or held
+    settings = ClientSettings(model, held, priorities=launch.priorities, schedulers=launch.schedulers)
     return SglangRecognizer(transport, policy, settings)

@@ -131,7 +131,7 @@ def sized(
     env: dict[str, str] | None = None,
     **launch: Any,
 ) -> Spec:
-    """An engine that starts beside others: its cache has `positions` and no more, and it sleeps when idle."""
+    """An engine that starts beside others: its cache has `positions` and no more."""
     return Spec(
         name,
         folder,
@@ -141,7 +141,6 @@ def sized(
         flags={
             "max_total_tokens": positions // launch.get("schedulers", 1),
             "mem_fraction_static": 0.95,
-            "sleep_on_idle": True,
             **({"load_format": "dummy"} if new_tokens else {}),
         },
         new_tokens=new_tokens,
@@ -165,8 +164,7 @@ def aims(model: str, audio: str | None, work: Path) -> Iterator[Spec]:
         tag = f", {count} schedulers" if count > 1 else ""
         loads = live(400, 800, **_BRIEF)
         if count == 1:
-            loads = (*live(200, **_BRIEF), *loads, *live(400, gather_s=0.03, **_BRIEF))
-            loads = (*loads, *live(400, **_BRIEF, **sampled))
+            loads = (*live(200, **_BRIEF), *loads, *live(400, **_BRIEF, **sampled))
         yield sized("real weights" + tag, model, audio, 400_000, loads, schedulers=count)
         loads = live(200, 400, **_TURN)
         if count == 1:

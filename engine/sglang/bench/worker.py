@@ -189,7 +189,7 @@ async def _load(recognizer: SglangRecognizer, clips: list[Clip], load: dict[str,
 
 
 async def _live(recognizer: SglangRecognizer, clips: list[Clip], load: dict[str, Any]) -> dict[str, Any]:
-    dispatcher = Dispatcher(recognizer, DispatchSettings(queue=8192, gather_s=load.get("gather_s", 0.0)))
+    dispatcher = Dispatcher(recognizer, DispatchSettings(queue=8192))
     plan = LivePlan(load["streams"], load["seconds"], load.get("warm_s", 4.0))
     stop, long_s = asyncio.Event(), load.get("long_s", 0)
     async with asyncio.TaskGroup() as group:

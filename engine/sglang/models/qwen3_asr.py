@@ -9,6 +9,7 @@ import torch
 from sglang.srt.models import qwen3_asr as stock
 
 from engine.sglang.plugin.arrays import as_tensor
+from engine.sglang.plugin.pauses import settle
 
 
 class Qwen3ASRForConditionalGeneration(stock.Qwen3ASRForConditionalGeneration):
@@ -16,6 +17,7 @@ class Qwen3ASRForConditionalGeneration(stock.Qwen3ASRForConditionalGeneration):
 
     def get_audio_feature(self, items: list[Any]) -> torch.Tensor:
         """Encoder outputs of the items' windows, flat, in their order."""
+        settle()
         weight = self.audio_tower.conv2d1.weight
         frames = [int(item.frames) for item in items]
         # Only what is audio: choosing it on the GPU would wait for all that runs there.

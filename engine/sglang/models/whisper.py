@@ -20,6 +20,7 @@ from sglang.srt.models import whisper as stock
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from engine.sglang.plugin.logmel import log_mel
+from engine.sglang.plugin.pauses import settle
 from engine.sglang.windows import HOP
 
 _ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -64,6 +65,7 @@ class WhisperForConditionalGeneration(stock.WhisperForConditionalGeneration):
         ]
         if not waiting:
             return None
+        settle()
         by_length: dict[int, list[int]] = defaultdict(list)
         for place, item in enumerate(waiting):
             by_length[int(item.frames)].append(place)

@@ -26,6 +26,7 @@ from engine.sglang.payload import read_payload, to_pcm16
 
 from .arrays import as_array
 from .logmel import LOG_FLOOR, log_energies, scaled_to
+from .pauses import settle
 from .spans import HOP, audio_tokens, finished_windows, window_lengths
 
 _THREADS = 8
@@ -80,6 +81,7 @@ class SeamscribeQwen3ASRProcessor(BaseMultimodalProcessor):
         """Raises `ValueError` for a prompt without exactly one placeholder and for empty audio."""
         if not audio_data:
             return None
+        settle()
         if len(audio_data) != 1:
             raise ValueError(f"one audio input a request, not {len(audio_data)}")
         prompt = self._prompt(input_text)

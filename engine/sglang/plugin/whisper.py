@@ -24,6 +24,7 @@ from engine.sglang.payload import read_payload, to_pcm16
 from engine.sglang.windows import DEVICE_FRONT_END, HOP, window_frames
 
 from .logmel import log_mel_padded
+from .pauses import settle
 
 _DEFAULT_OUTPUT = 128
 """What SGLang generates where a request does not say."""
@@ -49,6 +50,7 @@ class SeamscribeWhisperProcessor(BaseMultimodalProcessor):
         """Raises `ValueError`, which SGLang answers with 400, for what the model cannot take."""
         if not audio_data:
             return None
+        settle()
         if len(audio_data) != 1:
             raise ValueError(f"one audio input a request, not {len(audio_data)}")
         options = sampling(request_obj)
