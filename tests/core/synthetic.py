@@ -31,18 +31,26 @@ def samples(seconds: float) -> int:
 
 
 def windows(
-    turns: Turns, *, window_s: float = 10.0, hop_s: float = 1.5, seed: int = 0, alone_s: float = 0.5
+    turns: Turns, *, window_s: float = 10.0, hop_s: float = 1.5, seed: int = 0, spread: float = 0.5
 ) -> list[SpeakerWindow]:
     """What is heard of `turns` in windows that end every `hop_s`, silent ones left out."""
     noise = np.random.default_rng(seed)
     ends = np.arange(hop_s, max(end for _, end, _ in turns) + hop_s, hop_s)
     return [
-        w for end in ends if (w := hear(turns, max(0.0, end - window_s), float(end), noise, alone_s)).speakers
+        w
+        for end in ends
+        if (w := hear(turns, max(0.0, end - window_s), float(end), noise, spread=spread)).speakers
     ]
 
 
 def hear(
-    turns: Turns, start: float, end: float, noise: np.random.Generator, alone_s: float = 0.5
+    turns: Turns,
+    start: float,
+    end: float,
+    noise: np.random.Generator,
+    *,
+    alone_s: float = 0.5,
+    spread: float = 0.5,
 ) -> SpeakerWindow:
     """One window."""
     near = [turn for turn in turns if turn[1] > start and turn[0] < end]
@@ -52,7 +60,7 @@ def hear(
         others = [(s, e) for s, e, p in near if p != person]
         alone = sum(_alone(span, others) for span in mine)
         active: tuple[Span, ...] = tuple((samples(s), samples(e)) for s, e in mine)
-        vector = voice(person, noise) if alone >= alone_s else None
+        vector = voice(person, noise, spread) if alone >= alone_s else None
         speakers.append(LocalSpeaker(active, vector, samples(alone)))
     return SpeakerWindow(samples(start), samples(end), tuple(speakers))
 
