@@ -116,6 +116,10 @@ class Metrics:
             "windows_unheard_total", "Windows whose voices could not be told apart.", Counter()
         )
         self.loops = new("loops_total", "Decodes that a guard stopped in a loop.", Counter())
+        self._count_sessions()
+
+    def _count_sessions(self) -> None:
+        new = self._new
         self.sessions = new("sessions_active", "Live sessions.", Gauge())
         self.started = new("sessions_total", "Sessions started.", Counter())
         self.closed = new("sessions_closed_total", "Sessions ended, by close code and reason.", Counter())
