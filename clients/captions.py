@@ -150,6 +150,8 @@ class Captions:
             case Ready():
                 self._check(self.ready is None or message.resumed, "a second ready")
                 self.ready = message
+                if message.resumed:  # a server that died may want again what it had
+                    self.acknowledged = min(self.acknowledged, message.next_sample)
             case Segment():
                 self._receive_segment(message)
             case Speaker():

@@ -124,9 +124,7 @@ class Connection:
     async def _resume(self, resume: Resume) -> Serving:
         """A session that was there before; raises `WireError`."""
         if (history := self._services.history) is not None:
-            await history.revive(
-                resume.session, resume.token, resume.last_seq, resume.next_sample, self._services
-            )
+            await history.revive(resume.session, resume.token, resume.next_sample, self._services)
         # From here on at once: see `Serving`.
         entry = self._services.sessions.resume(resume.session, resume.token)
         receipt = entry.log.receipt
@@ -136,6 +134,8 @@ class Connection:
                 f"next_sample: audio from sample {next} on is due, and {resume.next_sample} is the first that"
                 " can still be sent"
             )
+        if resume.last_seq in entry.unheard:
+            raise ResumeRefused("last_seq: what was said last never reached this server's disk")
         assert entry.ready is not None, "whoever has its token was told it in ready"
         self._services.metrics.resumed.add()
         logger.info("session %s resumed", short(entry.id))
@@ -242,6 +242,7 @@ class Serving:
     async def _write(self, live: Live | None) -> None:
         """Send until nothing more will be said, then close."""
         try:
+            await self._entry.recorder.on_disk(self._ready.seq)
             await self._writer.send(self._ready)
             await self._writer.run(_nothing if live is None else live.eased)
             await close(self._channel, self._entry)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any, cast
 
 from . import tokens
-from .errors import Expired, ResumeRefused
+from .errors import Expired
 from .journal import Journal
 from .live import Live, short
 from .log import Log
 from .recorder import Recorder
-from .restore import freeze, log_of, receipt, revive, skip
+from .restore import LIFE, freeze, log_of, receipt, revive, skip
 from .services import Services, ready_for
 from .sessions import Entry, Outcome
 from .settings import JournalSettings
@@ -22,6 +24,9 @@ from .wire.messages import Start
 
 logger = logging.getLogger("seamscribe")
 
+Read = Callable[..., Awaitable[Any]]
+"""Runs a blocking function with its arguments."""
+
 TEND_S = 3600.0
 """What is too old, too much or left alone is looked for this often."""
 
@@ -29,9 +34,10 @@ TEND_S = 3600.0
 class History:
     """Belongs to one event loop."""
 
-    def __init__(self, journal: Journal, settings: JournalSettings) -> None:
+    def __init__(self, journal: Journal, settings: JournalSettings, read: Read = asyncio.to_thread) -> None:
         self._journal = journal
         self._settings = settings
+        self._read = read
         self._reviving = asyncio.Lock()
 
     def begin(self, id: str, token: bytes, read: bytes, start: Start) -> Recorder:
@@ -40,7 +46,7 @@ class History:
 
     # -- going on --------------------------------------------------------------------------------
 
-    async def revive(self, id: str, token: str, last_seq: int, next_sample: int, services: Services) -> None:
+    async def revive(self, id: str, token: str, next_sample: int, services: Services) -> None:
         """Have a session of an earlier process among those of this one, if it is kept and the token is one of
         its own: to go on where the client can (see `Resume`), or to be read. Raises `WireError`."""
         if services.limits.resume_s == 0 or services.sessions.find(id) is not None:
@@ -53,16 +59,13 @@ class History:
             if not any(tokens.fits(token, kept) for kept in (opened.token, opened.read)):
                 return
             if stored.ended is None:
-                self._go_on(stored, last_seq, next_sample, services)
+                self._go_on(stored, next_sample, services)
             else:
                 services.sessions.adopt(self._entry(stored, self._finished(stored), services))
 
-    def _go_on(self, stored: Stored, last_seq: int, next_sample: int, services: Services) -> None:
+    def _go_on(self, stored: Stored, next_sample: int, services: Services) -> None:
         recorder = self._recorder(stored)
         log = log_of(stored, recorder.put)
-        if last_seq > log.seq:
-            recorder.discard()
-            raise ResumeRefused("what was said last never reached this server's disk")
         if log.ended is not None:
             recorder.end()
             services.sessions.adopt(self._entry(stored, log, services))
@@ -71,7 +74,9 @@ class History:
         entry = replace(self._entry(stored, log, services), recorder=recorder, outcome=None)
         services.sessions.adopt(entry)
         try:
+            known = log.seq
             place = revive(stored, log)
+            entry.unheard = range(known + 1, log.seq // LIFE * LIFE)
             if log.speakers and not start.tracks:
                 freeze(log)
             live = Live(start, entry, services, skip(place, log, next_sample, tracks=bool(start.tracks)))
@@ -103,7 +108,7 @@ class History:
             await asyncio.sleep(TEND_S)
 
     async def _conclude_all(self, waited_s: float) -> None:
-        for id in await asyncio.to_thread(self._journal.store.unfinished):
+        for id in await self._read(self._journal.store.unfinished):
             async with self._reviving:
                 stored = await self._stored(id) if id not in self._journal.live else None
                 if stored is not None:
@@ -132,7 +137,7 @@ class History:
         return log_of(stored, recorder.put)
 
     async def _stored(self, id: str) -> Stored | None:
-        return await asyncio.to_thread(self._journal.store.load, id)
+        return cast(Stored | None, await self._read(self._journal.store.load, id))
 
     # -- what is kept ----------------------------------------------------------------------------
 
@@ -143,7 +148,7 @@ class History:
 
     async def page(self, most: int, before: tuple[int, str] | None) -> list[Summary]:
         """As `Store.page`."""
-        return await asyncio.to_thread(self._journal.store.page, most, before)
+        return cast(list[Summary], await self._read(self._journal.store.page, most, before))
 
     async def delete(self, id: str) -> bool:
         """Remove every trace of a session that does not live; False where there was none."""

@@ -71,6 +71,9 @@ class Journal:
         self._orders: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
         self._closing = False
         self._thread = threading.Thread(target=self._write_on, name="journal", daemon=True)
+
+    def start(self) -> None:
+        """Write from now on, until `close`."""
         self._thread.start()
 
     # -- the event loop's side -------------------------------------------------------------------
@@ -78,7 +81,7 @@ class Journal:
     def begin(self, session: str, token: bytes, read: bytes, start: Start) -> Recorder:
         """A session begins; `token` and `read` are the digests of its tokens."""
         self.note(lambda fresh: fresh.opened, session, Opened(self.now(), token, read, start))
-        return self.go_on(session, 0)
+        return self.go_on(session, -1)
 
     def go_on(self, session: str, seq: int) -> Recorder:
         """A session read back from the journal lives again; `seq` is the newest number on disk."""
@@ -186,9 +189,9 @@ class Journal:
         self._metrics.journal_writes.add()
         if dropped:
             self._metrics.webhooks.add(dropped, outcome="dropped")
-        for session in {*seqs, *batch.progress}:
+        for session in {*batch.opened, *seqs, *batch.progress}:
             if recorder := self._recorders.get(session):
-                recorder.wrote(seqs.get(session), batch.progress.get(session))
+                recorder.wrote(seqs.get(session, 0), batch.progress.get(session))
         for session in batch.ended:
             if recorder := self._recorders.pop(session, None):
                 recorder.over()

@@ -33,6 +33,7 @@ async def keeping(settings: Settings, metrics: Metrics) -> AsyncIterator[History
         except StoreError as error:
             raise SettingsError(f"journal.path: {error}, or set journal.on = false") from error
         journal = Journal(store, metrics)
+        journal.start()
         try:
             yield History(journal, settings.journal)
         finally:

@@ -46,7 +46,7 @@ class Reader:
         try:
             read = self._read or await self._first()
             if (history := self._services.history) is not None:
-                await history.revive(self._id, read.token, 0, 0, self._services)
+                await history.revive(self._id, read.token, 0, self._services)
             entry = sessions.read(self._id, read.token)
             limits = self._services.limits
             if entry.readers >= limits.max_readers:

@@ -86,10 +86,9 @@ class Recorder:
         self._over = True
         self.release(all=True)
 
-    def wrote(self, seq: int | None, progress: Progress | None) -> None:
-        """What is on disk now."""
-        if seq is not None:
-            self._seq = max(self._seq, seq)
+    def wrote(self, seq: int, progress: Progress | None) -> None:
+        """Everything up to `seq` is on disk now."""
+        self._seq = max(self._seq, seq)
         if progress is not None:
             # The client sends whole frames again.
             self._durable = max(self._durable, min(progress.settled, default=0) // FRAME * FRAME)

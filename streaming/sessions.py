@@ -64,7 +64,8 @@ class Recorder(Protocol):
         ...
 
     async def on_disk(self, seq: int) -> None:
-        """Return once a crash can take back nothing up to number `seq`, or waiting makes no sense."""
+        """Return once a crash can take back nothing up to number `seq` (0: that it began), or waiting makes no
+        sense."""
         ...
 
     def discard(self) -> None:
@@ -129,6 +130,8 @@ class Entry:
     renamer: Callable[[int, str], None] | None = None
     """Renames in the session while it lives; raises KeyError like `rename`."""
     recorder: Recorder = field(default_factory=Unrecorded)
+    unheard: range = range(0)
+    """Numbers that an earlier process may have sent, but that never reached the disk."""
     readers: int = 0
     waiting: set[asyncio.Event] = field(default_factory=set)
     """Set whenever there is something new to send."""
@@ -267,7 +270,8 @@ class Sessions:
         """The session that this token lets read; raises `ReadRefused`."""
         entry = self.find(id)
         kept = (entry.read_digest, entry.token_digest) if entry is not None else ()
-        if entry is None or not any([tokens.fits(token, digest) for digest in kept]):
+        fits = [tokens.fits(token, digest) for digest in kept]  # both, in a time that tells nothing
+        if entry is None or True not in fits:
             raise ReadRefused
         return entry
 
