@@ -127,7 +127,9 @@ class Linker:
                 lengths[speaker] = lengths.get(speaker, 0) + length
         if not lengths:
             return Who(None)
-        most = max(lengths, key=lambda speaker: (lengths[speaker], speaker != UNKNOWN, -speaker))
+        # Of two all the time together, the one that is heard better.
+        firsts = {speaker: sum(n for n, _ in told) for speaker, told in scores.items()}
+        most = max(lengths, key=lambda n: (lengths[n], firsts.get(n, 0), n != UNKNOWN, -n))
         overlap = 2 * sum(run.end - run.start for run in runs if run.overlap) >= last - first
         if most == UNKNOWN:
             return Who(None, overlap=overlap)

@@ -192,7 +192,7 @@ class Voices:
         for i in sorted(new, key=lambda i: min(e.start for e in clusters[i].evidence)):
             if numbers[i] == UNKNOWN:
                 # One that was never frozen and is nobody's now may be given again, unless it has a name.
-                used = {*numbers, *fixed, *taken}
+                used = {*numbers, *taken}
                 numbers[i] = next(n for n in range(1, len(used) + 2) if n not in used)
         return numbers
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.contract import LocalSpeaker, SpeakerWindow
+from engine.contract import LocalSpeaker, SpeakerWindow, Vector
 from streaming.core.clustering import NEVER, agglomerate
 from streaming.core.speakers import Linker, LinkerSettings
 
@@ -128,15 +128,49 @@ def test_a_frozen_number_is_not_given_again() -> None:
     assert [linker.who(samples(t), samples(t + 2)).speaker for t in (1, 6, 101, 201)] == [1, 2, 3, 4]
 
 
+def one(at: float, end: float, vector: Vector, *, active: float | None = None) -> LocalSpeaker:
+    """A local voice heard from `active` (`at`) to `end`."""
+    start = at if active is None else active
+    unit = (vector / np.linalg.norm(vector)).astype(np.float32)
+    return LocalSpeaker(((samples(start), samples(end)),), unit, samples(end - at))
+
+
 def test_a_voice_that_changes_slowly_is_followed() -> None:
-    """Ten minutes from one voice to one so unlike it that they would be two people in one minute."""
+    """After a quarter of an hour, in five minutes from one voice to another."""
     linker = Linker(LinkerSettings(weight_s=20.0))
-    for step in range(61):
-        mixed = (1 - step / 60) * voice(1) + step / 60 * voice(2)
-        at = 10 * step
-        local = LocalSpeaker(((samples(at), samples(at + 9)),), mixed / np.linalg.norm(mixed), samples(9))
-        linker.hear(SpeakerWindow(samples(at), samples(at + 10), (local,)))
+    for step in range(120):
+        share = max(0, step - 90) / 30
+        local = one(10 * step, 10 * step + 9, (1 - share) * voice(1) + share * voice(2))
+        linker.hear(SpeakerWindow(samples(10 * step), samples(10 * step + 10), (local,)))
     assert linker.count == 1
+
+
+def test_which_of_two_alike_is_the_known_one_does_not_depend_on_their_order() -> None:
+    twins = one(20, 23, voice(1)), one(24, 27, voice(1))
+    found = set()
+    for speakers in (twins, twins[::-1]):
+        linker = link([SpeakerWindow(0, samples(10), (one(0, 9, voice(1)),))])
+        linker.freeze(samples(10))
+        linker.hear(SpeakerWindow(samples(18), samples(28), speakers))
+        found.add(tuple(linker.who(samples(t), samples(t + 1)).speaker for t in (21, 25)))
+    assert len(found) == 1
+    assert set(*found) == {1, 2}
+
+
+def test_a_frozen_label_holds_its_speaker_though_the_evidence_came_after() -> None:
+    """Somebody begins under another: the label before the border rests on what they say after it. Speech that
+    then sounds like both people would make one of them, were the second not frozen with the label."""
+    first, second = np.eye(2, 64, dtype=np.float32)
+    linker = link([SpeakerWindow(0, samples(10), (one(0, 9, first),))])
+    mixed = 0.4 * first + 0.9165 * second
+    under = LocalSpeaker(((samples(20), samples(22)),), None, 0)
+    linker.hear(SpeakerWindow(samples(15), samples(25), (under, one(22, 24.5, mixed, active=20))))
+    assert linker.who(samples(20.2), samples(21.8)).speaker == 2
+    linker.freeze(samples(21))
+    linker.hear(SpeakerWindow(samples(25), samples(35), (one(26, 34, 0.75 * first + 0.66 * second),)))
+    assert linker.who(samples(20.2), samples(20.8)).speaker == 2
+    assert linker.who(samples(22.5), samples(24)).speaker == 2
+    assert linker.count == 2
 
 
 def test_a_word_beside_the_speech_has_the_speaker_of_the_speech() -> None:
