@@ -50,12 +50,11 @@ class Journal:
         store: Store,
         metrics: Metrics,
         *,
-        announce: Announce | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.store = store
         self._metrics = metrics
-        self._announce = announce
+        self.announce: Announce | None = None
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._recorders: dict[str, Recorder] = {}
@@ -106,7 +105,9 @@ class Journal:
     def put(self, session: str, key: str, seq: int, state: State) -> None:
         """One change of a session's log."""
         self.note(lambda fresh: fresh.states, (session, key), (seq, state))
-        for delivery in self._announce(session, key, seq, state) if self._announce else ():
+        # A name that somebody is given long after the end is no news of it.
+        announce = self.announce if session in self._recorders else None
+        for delivery in announce(session, key, seq, state) if announce else ():
             self.note(lambda fresh: fresh.deliveries, delivery.id, delivery)
 
     def note(self, part: Callable[[Batch], dict[K, V]], key: K, value: V) -> None:

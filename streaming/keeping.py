@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import logging
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from .errors import SettingsError
 from .history import History
@@ -16,6 +18,9 @@ from .metrics import Metrics
 from .services import Services
 from .settings import Settings, journal_folder
 from .store import Store, StoreError
+from .webhooks import Announcer, Webhooks
+
+logger = logging.getLogger("seamscribe")
 
 DATABASE = "journal.sqlite3"
 
@@ -29,15 +34,31 @@ async def keeping(settings: Settings, metrics: Metrics) -> AsyncIterator[History
     folder = journal_folder(settings)
     with locked(folder):
         try:
-            store = await asyncio.to_thread(Store, folder / DATABASE)
+            store = await asyncio.to_thread(_open, folder / DATABASE, settings.webhooks.most)
         except StoreError as error:
             raise SettingsError(f"journal.path: {error}, or set journal.on = false") from error
         journal = Journal(store, metrics)
+        if settings.webhooks.url:
+            journal.announce = Announcer(settings.webhooks, journal.now)
         journal.start()
         try:
-            yield History(journal, settings.journal)
+            async with _sending(journal, settings, metrics):
+                yield History(journal, settings.journal)
         finally:
             await journal.close()
+
+
+@asynccontextmanager
+async def _sending(journal: Journal, settings: Settings, metrics: Metrics) -> AsyncIterator[None]:
+    if not settings.webhooks.url:
+        yield
+        return
+    async with background(Webhooks(journal, settings.webhooks, metrics).run()):
+        yield
+
+
+def _open(path: Path, most_deliveries: int) -> Store:
+    return Store(path, most_deliveries=most_deliveries)
 
 
 @asynccontextmanager
@@ -46,13 +67,27 @@ async def tending(history: History | None, services: Services) -> AsyncIterator[
     if history is None:
         yield
         return
-    task = asyncio.create_task(history.tend(services))
+    async with background(history.tend(services)):
+        yield
+
+
+@asynccontextmanager
+async def background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Do the work, which has no end, for as long as the block lasts. If it fails it is logged, once."""
+    task = asyncio.create_task(_logged(work))
     try:
         yield
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+async def _logged(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except Exception:
+        logger.exception("journal: its upkeep failed and is not done any more")
 
 
 @contextmanager

@@ -23,12 +23,16 @@ from engine.contract import FRAME
 from .core.settings import SessionSettings
 from .core.spans import to_samples
 from .errors import SettingsError
+from .posting import target_of
 
 ENV_PREFIX = "SEAMSCRIBE_"
 """`SEAMSCRIBE_SERVER__PORT=9000` sets server.port: section and key, two underscores between."""
 
 LONGEST_S = 1e7
 """Four months: whatever is longer is a mistake, or infinite."""
+
+LEAST_SECRET = 16
+"""Characters of a secret that signs."""
 
 LISTS = frozenset({"engine.servers"})
 """Settings that are several texts: commas stand between them in the environment."""
@@ -91,6 +95,25 @@ class JournalSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Of more than this the oldest sessions are deleted."""
 
 
+class WebhookSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Who is told that a session has ended; needs the journal."""
+
+    url: str = ""
+    """Where to POST; empty tells nobody."""
+    secret: str = ""
+    """Signs each message; 16 characters at least."""
+    segments: bool = False
+    """Whether segments that are final are told too."""
+    allow_private: bool = False
+    """Whether the address may be on this machine or network."""
+    deadline_s: Positive = 10.0
+    """How long one try may take."""
+    give_up_s: Positive = 86_400.0
+    """How long a message is tried again."""
+    most: Count = 10_000
+    """Messages that may wait; of more the oldest are dropped."""
+
+
 class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What this endpoint takes from its users."""
 
@@ -127,6 +150,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     engine: EngineSettings = EngineSettings()
     encoder: EncoderSettings = EncoderSettings()
     journal: JournalSettings = JournalSettings()
+    webhooks: WebhookSettings = WebhookSettings()
     limits: LimitSettings = LimitSettings()
 
 
@@ -229,6 +253,7 @@ def _check(tree: dict[str, Any], where: str, *, strict: bool) -> Settings:
             raise _unknown(f"{path}.{unknown.group(1)}".lstrip("."), names, where) from None
         raise SettingsError(f"{path} {where}: {what}") from None
     _check_session(settings.session, where)
+    _check_webhooks(settings, where)
     _check_window("session.window_s", settings.session.window_s, settings.session, where)
     if settings.engine.max_window_s is not None:
         _check_window("engine.max_window_s", settings.engine.max_window_s, settings.session, where)
@@ -252,6 +277,23 @@ def _check_session(session: SessionSettings, where: str) -> None:
             f"session.voice_on {where}: {session.voice_on:g} is less than voice_off = {session.voice_off:g};"
             " speech would end before it begins"
         )
+
+
+def _check_webhooks(settings: Settings, where: str) -> None:
+    webhooks = settings.webhooks
+    if not webhooks.url:
+        return
+    try:
+        target_of(webhooks.url)
+    except ValueError as error:
+        raise SettingsError(f"webhooks.url {where}: {error}") from None
+    if len(webhooks.secret) < LEAST_SECRET:
+        raise SettingsError(
+            f"webhooks.secret {where}: is shorter than {LEAST_SECRET} characters: receivers could not tell"
+            " who signed"
+        )
+    if not settings.journal.on:
+        raise SettingsError(f"webhooks.url {where}: webhooks are sent from the journal: set journal.on = true")
 
 
 def _check_window(path: str, window_s: float, session: SessionSettings, where: str) -> None:
