@@ -293,7 +293,9 @@ def _check_webhooks(settings: Settings, where: str) -> None:
             " who signed"
         )
     if not settings.journal.on:
-        raise SettingsError(f"webhooks.url {where}: webhooks are sent from the journal: set journal.on = true")
+        raise SettingsError(
+            f"webhooks.url {where}: webhooks are sent from the journal: set journal.on = true"
+        )
 
 
 def _check_window(path: str, window_s: float, session: SessionSettings, where: str) -> None:
