@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import logging
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -32,9 +33,11 @@ from .metrics import Metrics
 from .services import Services, no_voices
 from .sessions import Sessions, unrecorded
 from .settings import EngineSettings, Settings, voices_folder
+from .quota import Quotas
 from .voices import VoiceStore
 
 logger = logging.getLogger("seamscribe")
+from .sites import Sites
 
 DEFAULT_MODEL = "base"
 
@@ -175,6 +178,7 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
         recognizer,
         DispatchSettings(engine.queue, engine.final_deadline_s, engine.partial_deadline_s),
         observer(metrics),
+    redact = privacy.load(settings.privacy.redact)
     )
     try:
         async with keeping(settings, metrics) as history:
@@ -201,3 +205,8 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
 
 
 __all__ = ["DEFAULT_MODEL", "ENGINES", "EngineError", "running"]
+                auth=Authority(settings.auth.keys, settings.auth.max_tokens, time.monotonic),
+                token_s=settings.auth.token_s,
+                quotas=Quotas(settings.auth.keys),
+                sites=Sites(frozenset(settings.sites.hosts), frozenset(settings.sites.origins)),
+                redact=redact,

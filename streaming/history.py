@@ -146,6 +146,11 @@ class History:
         stored = await self._stored(id)
         return None if stored is None else self._finished(stored)
 
+    async def digests(self, id: str) -> tuple[bytes, bytes] | None:
+        """Of the token and the read token of a session on the disk."""
+        stored = await self._stored(id)
+        return None if stored is None else (stored.opened.token, stored.opened.read)
+
     async def page(self, most: int, before: tuple[int, str] | None) -> list[Summary]:
         """As `Store.page`."""
         return cast(list[Summary], await self._read(self._journal.store.page, most, before))

@@ -19,6 +19,7 @@ from .decoding import Decodes
 from .delays import DelayMeter
 from .errors import Expired, IdleClient, InternalFault, Restarting, SessionTooLong
 from .intake import Intake
+from .privacy import Redactor
 from .restore import Place
 from .services import Services, meeting_for, settings_for
 from .sessions import Entry, Outcome
@@ -270,6 +271,8 @@ class Live:
             self._delays.received(self._meeting.received, self._loop.time())
             self._pump()
             if self._meeting.received > self._limits.max_session_s * SAMPLE_RATE:
+            if self._entry.lease is not None:
+                self._entry.lease.spend(self._meeting.received)
                 raise SessionTooLong(self._limits.max_session_s)
             await self._uncrowded()
         self._feeding = False
@@ -345,7 +348,7 @@ class Live:
         events = self._meeting.events_to_send()
         for event in events:
             self._delays.observe(event, self._loop.time())
-            self._entry.put(present(event))
+            self._entry.put(present(self._redactor.apply(event)))
             if isinstance(event, Flushed):
                 self._flushes.remove(event.id)
             elif isinstance(event, Ended):

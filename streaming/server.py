@@ -8,12 +8,16 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from . import listing
+from .auth import spoken
 from .connection import Connection
+from .errors import StreamError
+from .guard import CALLER, Guard
 from .listing import NO_SESSION
+from .minting import mint
 from .naming import Refused, naming
 from .reader import Reader
 from .services import Services
@@ -26,8 +30,13 @@ from .wire.messages import Read
 STREAM = "/v1/stream"
 
 
-def build(services: Services) -> Starlette:
+def build(services: Services) -> Guard:
     """The ASGI application over running services; it starts and stops nothing itself."""
+    return Guard(Starlette(routes=routes_of(services)), services)
+
+
+def routes_of(services: Services) -> list[BaseRoute]:
+    """Everything that is answered; what each needs is in `guard.RULES`."""
     routes = Routes(services)
     return Starlette(
         routes=[
@@ -59,10 +68,14 @@ class Routes:
 
     async def events(self, websocket: WebSocket) -> None:
         """One reader of a session."""
-        query = websocket.query_params
+        query = dict(websocket.query_params)
+        # Without keys everybody may ask, but only a session's own token lets them read it.
+        caller = None if self._services.auth.open else websocket.scope[CALLER]
+        if caller is not None:
+            query["token"] = "-"
         try:
             # As strings, so that both are checked as the first message would be.
-            read = msgspec.convert(dict(query), Read, strict=False) if "token" in query else None
+            read = msgspec.convert(query, Read, strict=False) if "token" in query else None
         except msgspec.ValidationError as error:
             await websocket.send_denial_response(
                 PlainTextResponse(f"{shown(str(error))}: use ?token=T&after=SEQ, or none.\n", status_code=400)
@@ -70,12 +83,13 @@ class Routes:
             return
         if (codec := await self._accepted(websocket)) is not None:
             channel, id = SocketChannel(websocket), websocket.path_params["id"]
-            await Reader(channel, codec, self._services, id, read).run()
+            await Reader(channel, codec, self._services, id, read, caller).run()
 
     async def _accepted(self, websocket: WebSocket) -> Codec | None:
         """The codec that both sides speak, once the handshake is done; None where there is none."""
-        offered: list[str] = websocket.scope.get("subprotocols", [])
-        codec = choose(offered)
+        offered = spoken(websocket.scope.get("subprotocols", []))
+        # One who offers a secret alone would get no answer that a browser takes.
+        codec = choose(offered) if offered or not websocket.scope.get("subprotocols") else None
         if codec is None:
             await websocket.send_denial_response(
                 PlainTextResponse(
@@ -165,6 +179,10 @@ class Routes:
         entry = self._services.sessions.find(request.path_params["id"])
         if entry is None:
             return PlainTextResponse(NO_SESSION, status_code=404)
+    async def tokens(self, request: Request) -> Response:
+        """A token for a browser."""
+        return await mint(request, self._services, request.scope[CALLER])
+
         number = request.path_params["number"]
         try:
             # Not `isdigit`, which takes digits of all scripts, nor without a bound: `int` takes its time.

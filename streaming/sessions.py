@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from . import tokens
 from .errors import Overloaded, ReadRefused, Restarting, ResumeRefused
 from .log import Log, State
+from .quota import Lease
 from .settings import LimitSettings, ServerSettings
 from .wire.errors import CloseCode
 from .wire.messages import Named, Ready, Start
@@ -133,6 +135,8 @@ class Entry:
     unheard: range = range(0)
     """Numbers that an earlier process may have sent, but that never reached the disk."""
     readers: int = 0
+    lease: Lease | None = None
+    """Its place among the sessions of its key; None for one of an earlier process."""
     waiting: set[asyncio.Event] = field(default_factory=set)
     """Set whenever there is something new to send."""
 
@@ -158,6 +162,11 @@ class Entry:
             raise KeyError(speaker)
 
     def _wake(self) -> None:
+    def release(self) -> None:
+        """It counts no longer against its key."""
+        if self.lease is not None:
+            self.lease.close()
+
         for event in self.waiting:
             event.set()
 
@@ -187,6 +196,7 @@ class Sessions:
 
     @property
     def draining(self) -> bool:
+        self._seated = 0
         return self._draining
 
     def join(self, connection: Stoppable) -> None:
@@ -198,11 +208,25 @@ class Sessions:
 
     def leave(self, connection: Stoppable) -> None:
         self._connections.discard(connection)
+    @property
+    def seated(self) -> int:
+        """Connections that have a session, or read one."""
+        return self._seated
+
+    @contextmanager
+    def seat(self) -> Iterator[None]:
+        """A connection has a session, or reads one, for as long as the block lasts."""
+        self._seated += 1
+        try:
+            yield
+        finally:
+            self._seated -= 1
+
         self._look()
 
     def open(self, token: str | None = None, start: Start | None = None) -> Entry:
-        """A new live session, to which whoever has the token may come back; raises `Overloaded` or
-        `Restarting`."""
+        """A new live session, to which whoever has the token may come back; raises `Overloaded`,
+        `Congested` or `Restarting`."""
         self._check_room()
         entry = Entry(secrets.token_urlsafe(16))
         if token is not None:
@@ -215,7 +239,7 @@ class Sessions:
 
     def adopt(self, entry: Entry) -> None:
         """A session of an earlier process: it lives again if it has not ended, else it is kept for a while.
-        Raises like `open`."""
+        Raises `Overloaded` and `Restarting`, whatever the load: that it may go on was promised."""
         if entry.outcome is None:
             self._check_room()
             self._live[entry.id] = entry
@@ -257,6 +281,7 @@ class Sessions:
     def find(self, id: str) -> Entry | None:
         """A live or lately finished session."""
         self._forget()
+        entry.release()
         return self._live.get(id) or self._finished.get(id)
 
     def resume(self, id: str, token: str) -> Entry:
@@ -268,6 +293,7 @@ class Sessions:
 
     def read(self, id: str, token: str) -> Entry:
         """The session that this token lets read; raises `ReadRefused`."""
+        entry.release()
         entry = self.find(id)
         kept = (entry.read_digest, entry.token_digest) if entry is not None else ()
         fits = [tokens.fits(token, digest) for digest in kept]  # both, in a time that tells nothing

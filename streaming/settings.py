@@ -20,6 +20,7 @@ from msgspec import Meta, Struct
 
 from engine.contract import FRAME
 
+from .access import AuthSettings, PrivacySettings, SiteSettings, check_access, check_keys
 from .core.settings import SessionSettings
 from .core.spans import to_samples
 from .errors import SettingsError
@@ -34,8 +35,8 @@ LONGEST_S = 1e7
 LEAST_SECRET = 16
 """Characters of a secret that signs."""
 
-LISTS = frozenset({"engine.servers"})
-"""Settings that are several texts: commas stand between them in the environment."""
+LISTS = frozenset({"engine.servers", "sites.hosts", "sites.origins"})
+"""Settings that are several texts: commas stand between them in the environment. So with a key's scopes."""
 
 Positive = Annotated[float, Meta(gt=0, le=LONGEST_S)]
 Count = Annotated[int, Meta(ge=1)]
@@ -53,6 +54,12 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     keep_finished: Annotated[int, Meta(ge=0)] = 200
     """How many finished sessions are kept at most."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    tls_cert: str = ""
+    """A file with the certificate and its chain (PEM); empty speaks plain HTTP."""
+    tls_key: str = ""
+    """A file with its private key (PEM)."""
+    public_without_keys: bool = False
+    """Whether to listen where others than this machine can connect though there are no keys."""
 
 
 class EngineSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -164,6 +171,9 @@ def journal_folder(settings: Settings, environment: Mapping[str, str] | None = N
     return _folder(settings.journal.path, "journal", environment)
 
 
+    auth: AuthSettings = AuthSettings()
+    sites: SiteSettings = SiteSettings()
+    privacy: PrivacySettings = PrivacySettings()
 def _folder(named: str, name: str, environment: Mapping[str, str] | None) -> Path:
     if named:
         return Path(named).expanduser()
@@ -192,6 +202,7 @@ def load(
     settings = Settings()
     for where, pairs in (
         ("in the environment", _from_environment(environment)),
+_SCOPES = re.compile(r"auth\.keys\.[^.]+\.scopes")
         ("on the command line", (overrides or {}).items()),
     ):
         for path, value in pairs:
@@ -218,7 +229,9 @@ def _from_environment(environment: Mapping[str, str]) -> Iterable[tuple[str, str
             path, value = name.removeprefix(ENV_PREFIX).lower().replace("__", "."), environment[name]
             yield (
                 path,
-                [part for raw in value.split(",") if (part := raw.strip())] if path in LISTS else value,
+                [part for raw in value.split(",") if (part := raw.strip())]
+                if path in LISTS or _SCOPES.fullmatch(path)
+                else value,
             )
 
 
@@ -259,6 +272,7 @@ def _check(tree: dict[str, Any], where: str, *, strict: bool) -> Settings:
         _check_window("engine.max_window_s", settings.engine.max_window_s, settings.session, where)
     return settings
 
+    check_keys(tree, where, strict=strict)
 
 def _check_session(session: SessionSettings, where: str) -> None:
     for name, value in vars_of(session).items():
@@ -271,6 +285,11 @@ def _check_session(session: SessionSettings, where: str) -> None:
         raise SettingsError(
             f"session.pad_s {where}: {session.pad_s:g} is more than half of pause_s = {session.pause_s:g};"
             " neighbouring segments would overlap"
+    check_access(settings.auth, settings.sites, where)
+    if bool(settings.server.tls_cert) != bool(settings.server.tls_key):
+        raise SettingsError(
+            f"server.tls_cert {where}: a certificate and tls_key go together: name both files"
+        )
         )
     if session.voice_off > session.voice_on:
         raise SettingsError(
@@ -293,7 +312,9 @@ def _check_webhooks(settings: Settings, where: str) -> None:
             " who signed"
         )
     if not settings.journal.on:
-        raise SettingsError(f"webhooks.url {where}: webhooks are sent from the journal: set journal.on = true")
+        raise SettingsError(
+            f"webhooks.url {where}: webhooks are sent from the journal: set journal.on = true"
+        )
 
 
 def _check_window(path: str, window_s: float, session: SessionSettings, where: str) -> None:
