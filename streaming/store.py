@@ -54,12 +54,18 @@ class Store:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
             self._db = sqlite3.connect(path, BUSY_S, isolation_level=None, check_same_thread=False)
-            self._prepare()
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"{path}: {error}: name another folder as journal.path") from error
+        try:
+            self._prepare(self._db)
+        except sqlite3.Error as error:
+            self._db.close()
+            raise StoreError(f"{path}: {error}: name another folder as journal.path") from error
+        except StoreError:
+            self._db.close()
+            raise
 
-    def _prepare(self) -> None:
-        db = self._db
+    def _prepare(self, db: sqlite3.Connection) -> None:
         db.execute("pragma auto_vacuum = incremental")
         db.execute("pragma journal_mode = wal")
         # FULL: what is committed outlives a power cut, not only this process.
