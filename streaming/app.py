@@ -27,17 +27,19 @@ from engine.contract import (
 )
 from engine.dispatcher import Dispatcher, DispatchSettings, Served
 
+from . import privacy
+from .auth import Authority
 from .errors import SettingsError
 from .keeping import keeping, tending
 from .metrics import Metrics
+from .quota import Quotas
 from .services import Services, no_voices
 from .sessions import Sessions, unrecorded
 from .settings import EngineSettings, Settings, voices_folder
-from .quota import Quotas
+from .sites import Sites
 from .voices import VoiceStore
 
 logger = logging.getLogger("seamscribe")
-from .sites import Sites
 
 DEFAULT_MODEL = "base"
 
@@ -170,6 +172,7 @@ def _loader(
 async def running(settings: Settings) -> AsyncIterator[Services]:
     """Services with a loaded engine, closed at the end. Raises `SettingsError`, `EngineError`, and
     ImportError where the engine's extra is not installed."""
+    redact = privacy.load(settings.privacy.redact)
     # Loading reads and checks weights: seconds in which the loop must still see a signal.
     recognizer, detector = await asyncio.to_thread(_open_engine, settings.engine)
     encoder = await asyncio.to_thread(_encoder, settings)
@@ -178,7 +181,6 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
         recognizer,
         DispatchSettings(engine.queue, engine.final_deadline_s, engine.partial_deadline_s),
         observer(metrics),
-    redact = privacy.load(settings.privacy.redact)
     )
     try:
         async with keeping(settings, metrics) as history:
@@ -195,6 +197,11 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
                 encoder=encoder,
                 load_voices=_loader(settings, encoder),
                 history=history,
+                auth=Authority(settings.auth.keys, settings.auth.max_tokens, time.monotonic),
+                token_s=settings.auth.token_s,
+                quotas=Quotas(settings.auth.keys),
+                sites=Sites(frozenset(settings.sites.hosts), frozenset(settings.sites.origins)),
+                redact=redact,
             )
             async with tending(history, services):
                 yield services
@@ -205,8 +212,3 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
 
 
 __all__ = ["DEFAULT_MODEL", "ENGINES", "EngineError", "running"]
-                auth=Authority(settings.auth.keys, settings.auth.max_tokens, time.monotonic),
-                token_s=settings.auth.token_s,
-                quotas=Quotas(settings.auth.keys),
-                sites=Sites(frozenset(settings.sites.hosts), frozenset(settings.sites.origins)),
-                redact=redact,

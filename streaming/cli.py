@@ -16,8 +16,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("clients.demo:main", "server, real engine and real speech in one command"),
     "bench": ("clients.bench:main", "measure delays and accuracy on live streams"),
     "engine": ("engine.sglang.launcher:main", "start an SGLang server the way a model needs it"),
-    "voice": ("streaming.enrol:main", "enrol, list and delete voices that sessions may recognize"),
     "key": ("streaming.keys:main", "make API keys"),
+    "voice": ("streaming.enrol:main", "enrol, list and delete voices that sessions may recognize"),
     "doctor": ("engine.doctor:main", "what is installed, what is missing"),
     "weights": ("engine.weights:main", "which weights are here, and whether they are intact"),
 }

@@ -72,6 +72,7 @@ class Live:
         self._inbox: asyncio.Queue[Audio | Flush | End] = asyncio.Queue()
         self._entry = entry
         self._delays = DelayMeter(services.metrics)
+        self._redactor = Redactor(services.redact)
         self._loop = asyncio.get_running_loop()
         self._group: asyncio.TaskGroup | None = None
         self._client: Client | None = None
@@ -270,9 +271,9 @@ class Live:
             self._meeting.receive_audio(frames, voices)
             self._delays.received(self._meeting.received, self._loop.time())
             self._pump()
-            if self._meeting.received > self._limits.max_session_s * SAMPLE_RATE:
             if self._entry.lease is not None:
                 self._entry.lease.spend(self._meeting.received)
+            if self._meeting.received > self._limits.max_session_s * SAMPLE_RATE:
                 raise SessionTooLong(self._limits.max_session_s)
             await self._uncrowded()
         self._feeding = False

@@ -14,7 +14,6 @@ from starlette.websockets import WebSocket
 from . import listing
 from .auth import spoken
 from .connection import Connection
-from .errors import StreamError
 from .guard import CALLER, Guard
 from .listing import NO_SESSION
 from .minting import mint
@@ -38,21 +37,20 @@ def build(services: Services) -> Guard:
 def routes_of(services: Services) -> list[BaseRoute]:
     """Everything that is answered; what each needs is in `guard.RULES`."""
     routes = Routes(services)
-    return Starlette(
-        routes=[
-            WebSocketRoute(STREAM, routes.stream),
-            WebSocketRoute("/v1/sessions/{id}/events", routes.events),
-            WebSocketRoute("/{path:path}", routes.nowhere),
-            Route(STREAM, routes.no_websocket),
-            Route("/healthz", routes.healthz),
-            Route("/readyz", routes.readyz),
-            Route("/metrics", routes.metrics),
-            Route("/v1/sessions", routes.sessions),
-            Route("/v1/sessions/{id}", routes.session, methods=["DELETE"]),
-            Route("/v1/sessions/{id}/transcript.{format}", routes.transcript),
-            Route("/v1/sessions/{id}/speakers/{number}", routes.speaker, methods=["PUT", "DELETE"]),
-        ]
-    )
+    return [
+        WebSocketRoute(STREAM, routes.stream),
+        WebSocketRoute("/v1/sessions/{id}/events", routes.events),
+        WebSocketRoute("/{path:path}", routes.nowhere),
+        Route(STREAM, routes.no_websocket),
+        Route("/healthz", routes.healthz),
+        Route("/readyz", routes.readyz),
+        Route("/metrics", routes.metrics),
+        Route("/v1/sessions", routes.sessions),
+        Route("/v1/sessions/{id}", routes.session, methods=["DELETE"]),
+        Route("/v1/sessions/{id}/transcript.{format}", routes.transcript),
+        Route("/v1/sessions/{id}/speakers/{number}", routes.speaker, methods=["PUT", "DELETE"]),
+        Route("/v1/tokens", routes.tokens, methods=["POST"]),
+    ]
 
 
 class Routes:
@@ -64,7 +62,8 @@ class Routes:
     async def stream(self, websocket: WebSocket) -> None:
         """One client of the native protocol."""
         if (codec := await self._accepted(websocket)) is not None:
-            await Connection(SocketChannel(websocket), codec, self._services).run()
+            caller = websocket.scope[CALLER]
+            await Connection(SocketChannel(websocket), codec, self._services, caller).run()
 
     async def events(self, websocket: WebSocket) -> None:
         """One reader of a session."""
@@ -168,6 +167,10 @@ class Routes:
         """Remove every trace of one."""
         return await listing.delete(request, self._services)
 
+    async def tokens(self, request: Request) -> Response:
+        """A token for a browser."""
+        return await mint(request, self._services, request.scope[CALLER])
+
     async def speaker(self, request: Request) -> Response:
         """Give a speaker a name (PUT), or take it away again (DELETE): told to the session's client, and
         from then on in its transcript."""
@@ -179,10 +182,6 @@ class Routes:
         entry = self._services.sessions.find(request.path_params["id"])
         if entry is None:
             return PlainTextResponse(NO_SESSION, status_code=404)
-    async def tokens(self, request: Request) -> Response:
-        """A token for a browser."""
-        return await mint(request, self._services, request.scope[CALLER])
-
         number = request.path_params["number"]
         try:
             # Not `isdigit`, which takes digits of all scripts, nor without a bound: `int` takes its time.

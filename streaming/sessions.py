@@ -134,9 +134,9 @@ class Entry:
     recorder: Recorder = field(default_factory=Unrecorded)
     unheard: range = range(0)
     """Numbers that an earlier process may have sent, but that never reached the disk."""
-    readers: int = 0
     lease: Lease | None = None
     """Its place among the sessions of its key; None for one of an earlier process."""
+    readers: int = 0
     waiting: set[asyncio.Event] = field(default_factory=set)
     """Set whenever there is something new to send."""
 
@@ -161,12 +161,12 @@ class Entry:
         else:
             raise KeyError(speaker)
 
-    def _wake(self) -> None:
     def release(self) -> None:
         """It counts no longer against its key."""
         if self.lease is not None:
             self.lease.close()
 
+    def _wake(self) -> None:
         for event in self.waiting:
             event.set()
 
@@ -187,6 +187,7 @@ class Sessions:
         self._finished: OrderedDict[str, Entry] = OrderedDict()
         self._connections: set[Stoppable] = set()
         self._draining = False
+        self._seated = 0
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -196,18 +197,8 @@ class Sessions:
 
     @property
     def draining(self) -> bool:
-        self._seated = 0
         return self._draining
 
-    def join(self, connection: Stoppable) -> None:
-        """A client connected; raises `Restarting` while draining."""
-        if self._draining:
-            raise Restarting
-        self._connections.add(connection)
-        self._empty.clear()
-
-    def leave(self, connection: Stoppable) -> None:
-        self._connections.discard(connection)
     @property
     def seated(self) -> int:
         """Connections that have a session, or read one."""
@@ -222,6 +213,15 @@ class Sessions:
         finally:
             self._seated -= 1
 
+    def join(self, connection: Stoppable) -> None:
+        """A client connected; raises `Restarting` while draining."""
+        if self._draining:
+            raise Restarting
+        self._connections.add(connection)
+        self._empty.clear()
+
+    def leave(self, connection: Stoppable) -> None:
+        self._connections.discard(connection)
         self._look()
 
     def open(self, token: str | None = None, start: Start | None = None) -> Entry:
@@ -261,6 +261,7 @@ class Sessions:
         """The session ended; its transcript stays for a while."""
         del self._live[entry.id]
         entry.renamer = entry.live = None
+        entry.release()
         entry.recorder.end()
         self._keep(entry)
 
@@ -272,6 +273,7 @@ class Sessions:
     def discard(self, entry: Entry) -> None:
         """The session never began: nothing of it is kept, nor does it take a finished one's place."""
         del self._live[entry.id]
+        entry.release()
         entry.recorder.discard()
 
     def remove(self, id: str) -> None:
@@ -281,7 +283,6 @@ class Sessions:
     def find(self, id: str) -> Entry | None:
         """A live or lately finished session."""
         self._forget()
-        entry.release()
         return self._live.get(id) or self._finished.get(id)
 
     def resume(self, id: str, token: str) -> Entry:
@@ -293,7 +294,6 @@ class Sessions:
 
     def read(self, id: str, token: str) -> Entry:
         """The session that this token lets read; raises `ReadRefused`."""
-        entry.release()
         entry = self.find(id)
         kept = (entry.read_digest, entry.token_digest) if entry is not None else ()
         fits = [tokens.fits(token, digest) for digest in kept]  # both, in a time that tells nothing

@@ -153,6 +153,9 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     server: ServerSettings = ServerSettings()
+    auth: AuthSettings = AuthSettings()
+    sites: SiteSettings = SiteSettings()
+    privacy: PrivacySettings = PrivacySettings()
     session: SessionSettings = SessionSettings()
     engine: EngineSettings = EngineSettings()
     encoder: EncoderSettings = EncoderSettings()
@@ -171,9 +174,6 @@ def journal_folder(settings: Settings, environment: Mapping[str, str] | None = N
     return _folder(settings.journal.path, "journal", environment)
 
 
-    auth: AuthSettings = AuthSettings()
-    sites: SiteSettings = SiteSettings()
-    privacy: PrivacySettings = PrivacySettings()
 def _folder(named: str, name: str, environment: Mapping[str, str] | None) -> Path:
     if named:
         return Path(named).expanduser()
@@ -183,6 +183,7 @@ def _folder(named: str, name: str, environment: Mapping[str, str] | None) -> Pat
 
 _PATH = re.compile(r" - at `\$\.?([^`]*)`$")
 _UNKNOWN = re.compile(r"unknown field `([^`]*)`")
+_SCOPES = re.compile(r"auth\.keys\.[^.]+\.scopes")
 
 
 def load(
@@ -202,7 +203,6 @@ def load(
     settings = Settings()
     for where, pairs in (
         ("in the environment", _from_environment(environment)),
-_SCOPES = re.compile(r"auth\.keys\.[^.]+\.scopes")
         ("on the command line", (overrides or {}).items()),
     ):
         for path, value in pairs:
@@ -253,6 +253,7 @@ def _check(tree: dict[str, Any], where: str, *, strict: bool) -> Settings:
         for key in session:
             if key not in fields:
                 raise _unknown(f"session.{key}", fields, where)
+    check_keys(tree, where, strict=strict)
     try:
         settings = msgspec.convert(tree, Settings, strict=strict)
     except msgspec.ValidationError as error:
@@ -265,6 +266,11 @@ def _check(tree: dict[str, Any], where: str, *, strict: bool) -> Settings:
             names = [f.name for f in msgspec.structs.fields(section)]
             raise _unknown(f"{path}.{unknown.group(1)}".lstrip("."), names, where) from None
         raise SettingsError(f"{path} {where}: {what}") from None
+    check_access(settings.auth, settings.sites, where)
+    if bool(settings.server.tls_cert) != bool(settings.server.tls_key):
+        raise SettingsError(
+            f"server.tls_cert {where}: a certificate and tls_key go together: name both files"
+        )
     _check_session(settings.session, where)
     _check_webhooks(settings, where)
     _check_window("session.window_s", settings.session.window_s, settings.session, where)
@@ -272,7 +278,6 @@ def _check(tree: dict[str, Any], where: str, *, strict: bool) -> Settings:
         _check_window("engine.max_window_s", settings.engine.max_window_s, settings.session, where)
     return settings
 
-    check_keys(tree, where, strict=strict)
 
 def _check_session(session: SessionSettings, where: str) -> None:
     for name, value in vars_of(session).items():
@@ -285,11 +290,6 @@ def _check_session(session: SessionSettings, where: str) -> None:
         raise SettingsError(
             f"session.pad_s {where}: {session.pad_s:g} is more than half of pause_s = {session.pause_s:g};"
             " neighbouring segments would overlap"
-    check_access(settings.auth, settings.sites, where)
-    if bool(settings.server.tls_cert) != bool(settings.server.tls_key):
-        raise SettingsError(
-            f"server.tls_cert {where}: a certificate and tls_key go together: name both files"
-        )
         )
     if session.voice_off > session.voice_on:
         raise SettingsError(
