@@ -170,10 +170,20 @@ class Linker:
 
     # -- what it hears ---------------------------------------------------------------------------
 
-    def hear(self, window: SpeakerWindow) -> None:
-        """Take the voices of one window; their order means nothing. Freezes what is older than `revise_s`."""
-        # Before it is heard: after a long silence nothing is left that it would have to be laid beside.
-        self.freeze(window.end - to_samples(self._s.revise_s))
+    def hear(self, *windows: SpeakerWindow) -> None:
+        """Take the voices of a window; their order means nothing. Freezes what is older than `revise_s`.
+
+        Several at once are linked together, as a recording that is there as a whole can be.
+        """
+        for window in windows:
+            # Before it is heard: after a long silence nothing is left that it would have to be laid beside.
+            self.freeze(window.end - to_samples(self._s.revise_s))
+            self._take(window)
+        self._link()
+        while self._timeline.windows > MOST_WINDOWS:
+            self._freeze(self._timeline.oldest)
+
+    def _take(self, window: SpeakerWindow) -> None:
         start, end = window.start // FRAME, -(-window.end // FRAME)
         voices = sorted(window.speakers, key=_order)
         active = np.zeros((len(voices), end - start), dtype=np.bool_)
@@ -186,9 +196,6 @@ class Linker:
             alone[: max(self._timeline.frozen - start, 0)] = False
             if voice.vector is not None and alone.any():
                 self._voices.add(self._windows, start, alone, voice.vector)
-        self._link()
-        while self._timeline.windows > MOST_WINDOWS:
-            self._freeze(self._timeline.oldest)
 
     def _link(self) -> None:
         self._voices.link(taken=self._names)
