@@ -109,7 +109,7 @@ def _trim(audible: npt.NDArray[np.bool_], start: float, end: float) -> tuple[flo
 
 
 def audible_frames(audio: Audio) -> npt.NDArray[np.bool_]:
-    """Per frame of 20 ms: whether it stands out from the window's noise floor and is not far below its peaks."""
+    """Per frame of 20 ms: whether it stands out from the window's noise and is not far below its peaks."""
     count = -(-len(audio) // FRAME)
     if count == 0:
         return np.zeros(0, np.bool_)

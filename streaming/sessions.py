@@ -66,7 +66,7 @@ class Recorder(Protocol):
         ...
 
     async def on_disk(self, seq: int) -> None:
-        """Return once a crash can take back nothing up to number `seq` (0: that it began), or waiting makes no
+        """Return once a crash takes back nothing up to number `seq` (0: that it began), or waiting makes no
         sense."""
         ...
 

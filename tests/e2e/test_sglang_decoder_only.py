@@ -33,7 +33,7 @@ pytestmark = [
 
 
 BEFORE, BEHIND = 9, 9
-"""Tokens of the empty system turn and the start of the user's, and of what follows the audio up to `<asr_text>`,
+"""Tokens of the empty system turn and the start of the user's, and of what follows the audio to `<asr_text>`,
 in the published vocabulary."""
 
 
@@ -76,7 +76,7 @@ async def test_decoder_only(folder: Path) -> None:
 
 
 async def finished_windows_are_found_again(transport: InprocTransport) -> None:
-    """A refresh finds every window that the one before had finished: from 40 s on three quarters of its prompt,
+    """A refresh finds every window the one before had finished: from 40 s on three quarters of its prompt,
     with the text around the audio counted as the published vocabulary counts it (here a byte is a token)."""
     turn = sound(58)
     for seconds in range(30, 59):

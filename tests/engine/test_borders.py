@@ -1,4 +1,4 @@
-"""A prefix that ends inside a token: its last character is asked for, and taken where the model says it too."""
+"""A prefix that ends inside a token: its last character is asked for, and taken where the model says it."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Comeback:
         return await self._met()
 
     async def _met(self) -> Ready:
-        while not self.channel.sent:
+        while not self.channel.sent:  # noqa: ASYNC110 - virtual time costs nothing
             await asyncio.sleep(0.001)
         self._read = 0
         self.hear()
@@ -78,6 +78,6 @@ class Comeback:
         while self.sent < len(self._data):
             await self.speak(3200)
         self.channel.say({"type": "end"})
-        while self.channel.closed is None:
+        while self.channel.closed is None:  # noqa: ASYNC110 - virtual time costs nothing
             await asyncio.sleep(0.1)
         self.hear()
