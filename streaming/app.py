@@ -54,7 +54,10 @@ def _open_local(settings: EngineSettings) -> tuple[Recognizer, SpeechDetector]:
 
 def _open_fake(settings: EngineSettings) -> tuple[Recognizer, SpeechDetector]:
     fake = importlib.import_module("engine.fake")
-    return fake.FakeRecognizer(), fake.FakeDetector()
+    if settings.model not in fake.SCRIPTS:
+        names = ", ".join(name or "nothing" for name in fake.SCRIPTS)
+        raise SettingsError(f"engine.model: the fake engine has no script {settings.model!r}: use {names}")
+    return fake.FakeRecognizer(fake.SCRIPTS[settings.model]), fake.FakeDetector()
 
 
 def _open_sglang(settings: EngineSettings) -> tuple[Recognizer, SpeechDetector]:

@@ -15,6 +15,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "replay": ("clients.replay:main", "play files as live streams and show the captions"),
     "demo": ("clients.demo:main", "server, real engine and real speech in one command"),
     "bench": ("clients.bench:main", "measure delays and accuracy on live streams"),
+    "chaos": ("clients.chaos:main", "break lines, clients and servers, and see whether promises hold"),
     "engine": ("engine.sglang.launcher:main", "start an SGLang server the way a model needs it"),
     "key": ("streaming.keys:main", "make API keys"),
     "voice": ("streaming.enrol:main", "enrol, list and delete voices that sessions may recognize"),
