@@ -123,7 +123,7 @@ async def live(url: str, recording: Recording, speed: float) -> Scores:
         plain=plain if recording.utterances else None,
         revisions=log.revisions,
         frozen_wrong=(wrong, judged),
-        delays=tuple(delays),
+        delays=tuple(delays) if speed == 1 else (),  # at another speed the clock is not the audio's
         faults=tuple(playback.faults()),
     )
 
