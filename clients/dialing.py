@@ -76,7 +76,8 @@ class Dialer:
 
     async def dial(self, first: Start | Resume) -> tuple[ClientConnection, Ready]:
         """A connection and the server's answer to the first message; raises `ClientError`."""
-        socket = await self._open()
+        # Under load a server refuses who does not say that it only comes back.
+        socket = await self._open(self._url if isinstance(first, Start) else coming_back(self._url))
         try:
             return socket, await self._introduce(socket, first)
         except BaseException:
@@ -95,8 +96,7 @@ class Dialer:
             case _:
                 raise Refused(f"{self._url} spoke before it was ready", code="protocol", retryable=False)
 
-    async def _open(self) -> ClientConnection:
-        url = self._url
+    async def _open(self, url: str) -> ClientConnection:
         loopback = (urlsplit(url).hostname or "") in {"localhost", "127.0.0.1", "::1"}
         try:
             return await open_socket(
@@ -145,6 +145,11 @@ def stream_url(url: str) -> str:
         raise ValueError(f"{url!r} is no address of a server: use http://HOST:PORT (or https, ws, wss)")
     path = parts.path if parts.path.strip("/") else STREAM_PATH
     return urlunsplit((scheme, parts.netloc, path, parts.query, ""))
+
+
+def coming_back(url: str) -> str:
+    """The address for a client that resumes a session."""
+    return url + ("&" if urlsplit(url).query else "?") + "resume=1"
 
 
 async def receive(socket: ClientConnection, codec: Codec, limit_s: float) -> ServerMessage:

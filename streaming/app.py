@@ -28,6 +28,7 @@ from engine.contract import (
 from engine.dispatcher import Dispatcher, DispatchSettings, Served
 
 from . import privacy
+from .admission import Admission, memory_used
 from .auth import Authority
 from .errors import SettingsError
 from .keeping import keeping, tending
@@ -147,6 +148,8 @@ def observer(metrics: Metrics) -> Callable[[Served], None]:
             metrics.decoded_audio.add((served.task.end - served.task.start) / SAMPLE_RATE)
             if served.hypothesis.finish is Finish.LOOP:
                 metrics.loops.add()
+            elif served.hypothesis.finish is Finish.LENGTH:
+                metrics.truncations.add()
 
     return observe
 
@@ -185,13 +188,24 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
         DispatchSettings(engine.queue, engine.final_deadline_s, engine.partial_deadline_s),
         observer(metrics),
     )
+    door = Admission(
+        settings.admission,
+        settings.limits.retry_after_s,
+        dispatcher,
+        recognizer.capabilities.concurrency,
+        metrics,
+        memory_used,
+    )
     try:
         async with keeping(settings, metrics) as history:
             services = Services(
                 session=settings.session,
                 limits=settings.limits,
                 sessions=Sessions(
-                    settings.server, settings.limits, unrecorded if history is None else history.begin
+                    settings.server,
+                    settings.limits,
+                    unrecorded if history is None else history.begin,
+                    door,
                 ),
                 dispatcher=dispatcher,
                 detector=detector,
@@ -206,7 +220,7 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
                 sites=Sites(frozenset(settings.sites.hosts), frozenset(settings.sites.origins)),
                 redact=redact,
             )
-            async with tending(history, services):
+            async with door.watching(), tending(history, services):
                 yield services
     finally:
         await dispatcher.close()

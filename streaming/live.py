@@ -71,7 +71,7 @@ class Live:
         self._splice = Splice(stride(start.audio), start.audio.sample_rate, self._meeting.received)
         self._inbox: asyncio.Queue[Audio | Flush | End] = asyncio.Queue()
         self._entry = entry
-        self._delays = DelayMeter(services.metrics)
+        self._delays = DelayMeter(services.metrics, self._meeting.received)
         self._redactor = Redactor(services.redact)
         self._loop = asyncio.get_running_loop()
         self._group: asyncio.TaskGroup | None = None

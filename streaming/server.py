@@ -14,6 +14,7 @@ from starlette.websockets import WebSocket
 from . import listing
 from .auth import spoken
 from .connection import Connection
+from .errors import StreamError
 from .guard import CALLER, Guard
 from .listing import NO_SESSION
 from .minting import mint
@@ -53,6 +54,12 @@ def routes_of(services: Services) -> list[BaseRoute]:
     ]
 
 
+def no_room(refusal: StreamError) -> Response:
+    """The refusal as HTTP: 503, and when to come back."""
+    seconds = -(-(refusal.retry_after_ms or 0) // 1000)
+    return PlainTextResponse(f"{refusal.message}\n", 503, {"retry-after": str(seconds)})
+
+
 class Routes:
     """What the server answers."""
 
@@ -60,8 +67,13 @@ class Routes:
         self._services = services
 
     async def stream(self, websocket: WebSocket) -> None:
-        """One client of the native protocol."""
-        if (codec := await self._accepted(websocket)) is not None:
+        """One client of the native protocol. New ones are refused before the upgrade where there is no room;
+        who comes back says so in the query, for who it is follows only after."""
+        refusal = self._services.sessions.refusal() if "resume" not in websocket.query_params else None
+        if refusal is not None:
+            self._services.metrics.refused.add(reason=refusal.code)
+            await websocket.send_denial_response(no_room(refusal))
+        elif (codec := await self._accepted(websocket)) is not None:
             caller = websocket.scope[CALLER]
             await Connection(SocketChannel(websocket), codec, self._services, caller).run()
 
@@ -125,7 +137,7 @@ class Routes:
         reason = None
         if sessions.draining:
             reason = "draining"
-        elif sessions.active >= self._services.limits.max_sessions:
+        elif sessions.refusal() is not None:
             reason = "full"
         body = {"ready": reason is None, "reason": reason, "sessions": sessions.active}
         return JSONResponse(body, status_code=503 if reason else 200)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from . import tokens
-from .errors import Overloaded, ReadRefused, Restarting, ResumeRefused
+from .errors import Overloaded, ReadRefused, Restarting, ResumeRefused, StreamError
 from .log import Log, State
 from .quota import Lease
 from .settings import LimitSettings, ServerSettings
@@ -19,6 +19,7 @@ from .wire.errors import CloseCode
 from .wire.messages import Named, Ready, Start
 
 if TYPE_CHECKING:
+    from .admission import Admission
     from .live import Live
 
 GRACE_S = 2.0
@@ -66,8 +67,8 @@ class Recorder(Protocol):
         ...
 
     async def on_disk(self, seq: int) -> None:
-        """Return once a crash takes back nothing up to number `seq` (0: that it began), or waiting makes no
-        sense."""
+        """Return once a crash can take back nothing up to number `seq` (0: that it began), or it is no use to
+        wait."""
         ...
 
     def discard(self) -> None:
@@ -177,10 +178,18 @@ class Sessions:
     Ids are unguessable: whoever knows one may read its transcript.
     """
 
-    def __init__(self, server: ServerSettings, limits: LimitSettings, journal: Journal = unrecorded) -> None:
+    def __init__(
+        self,
+        server: ServerSettings,
+        limits: LimitSettings,
+        journal: Journal = unrecorded,
+        door: Admission | None = None,
+    ) -> None:
+        """`door` says when new sessions would harm those that run; None: never."""
         self._server = server
         self._limits = limits
         self._journal = journal
+        self._admission = door
         self._loop = asyncio.get_running_loop()
         self._live: dict[str, Entry] = {}
         self._running: dict[Running, asyncio.Task[None]] = {}
@@ -228,6 +237,8 @@ class Sessions:
         """A new live session, to which whoever has the token may come back; raises `Overloaded`,
         `Congested` or `Restarting`."""
         self._check_room()
+        if self._admission is not None:
+            self._admission.admit()
         entry = Entry(secrets.token_urlsafe(16))
         if token is not None:
             entry.token_digest = tokens.digest(token)
@@ -249,8 +260,17 @@ class Sessions:
     def _check_room(self) -> None:
         if self._draining:
             raise Restarting
-        if len(self._live) >= self._limits.max_sessions:
-            raise Overloaded(len(self._live), round(self._limits.retry_after_s * 1000))
+        if (full := self._full()) is not None:
+            raise full
+
+    def _full(self) -> Overloaded | None:
+        if len(self._live) < self._limits.max_sessions:
+            return None
+        return Overloaded(len(self._live), round(self._limits.retry_after_s * 1000))
+
+    def refusal(self) -> StreamError | None:
+        """What a client that wants a new session would be told for want of room; None where there is some."""
+        return self._full() or (self._admission.refusal() if self._admission is not None else None)
 
     def host(self, entry: Entry, session: Running) -> None:
         """Run the session in a task of its own, whoever comes and goes; it is closed when it ends."""

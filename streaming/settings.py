@@ -151,6 +151,24 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Messages that may wait for the client before its audio is not read for a while."""
 
 
+class AdmissionSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """When new sessions are refused for the sake of those that run."""
+
+    on: bool = True
+    stretch: Annotated[float, Meta(ge=1, le=6)] = 1.15
+    """How much rarer refreshes may become before."""
+    queue_s: Positive = 0.5
+    """95 of 100 decodes are to wait less for the engine."""
+    commit_s: Positive = 4.0
+    """95 of 100 words are to be committed sooner."""
+    commit_ratio: Annotated[float, Meta(gt=1, le=100)] = 1.35
+    """The same, as a multiple of what is measured without load."""
+    burst: Annotated[int, Meta(ge=0)] = 0
+    """Sessions that may begin at once before any was measured; 0: two for each decode that runs at once."""
+    memory_bytes: Annotated[int, Meta(ge=0)] = 0
+    """What this process may use; 0: nine tenths of the machine's, or of its container's."""
+
+
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     server: ServerSettings = ServerSettings()
     auth: AuthSettings = AuthSettings()
@@ -162,6 +180,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     journal: JournalSettings = JournalSettings()
     webhooks: WebhookSettings = WebhookSettings()
     limits: LimitSettings = LimitSettings()
+    admission: AdmissionSettings = AdmissionSettings()
 
 
 def voices_folder(settings: Settings, environment: Mapping[str, str] | None = None) -> Path:
