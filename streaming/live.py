@@ -20,6 +20,7 @@ from .delays import DelayMeter
 from .errors import Expired, IdleClient, InternalFault, Restarting, SessionTooLong
 from .intake import Intake
 from .privacy import Redactor
+from .remembering import encode
 from .restore import Place
 from .services import Services, meeting_for, settings_for
 from .sessions import Entry, Outcome
@@ -285,6 +286,8 @@ class Live:
             self._meeting.stretch(self._services.dispatcher.stretch)
             now = self._loop.time()
             self._entry.recorder.progress(self._meeting.settled, self.received)
+            if (encoder := self._services.encoder) is not None:
+                self._entry.recorder.voices(encode(self._meeting.voices(), encoder.traits))
             if self._client is None:
                 if now - self._left >= limits.resume_s and not self._abandoned:
                     self.fail(Expired(limits.resume_s))

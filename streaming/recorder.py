@@ -32,6 +32,7 @@ class Recorder:
         self._seq = seq
         self._durable = 0
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._voices = b""
         self._lost = self._over = False
 
     def put(self, key: str, seq: int, state: State) -> None:
@@ -50,8 +51,9 @@ class Recorder:
             self._journal.note(lambda fresh: fresh.progress, self._session, Progress(settled, received))
 
     def voices(self, data: bytes) -> None:
-        """What is known of the session's voices."""
-        if not self._lost:
+        """What is known of the session's voices; written where it is news."""
+        if not self._lost and data != self._voices:
+            self._voices = data
             self._journal.note(lambda fresh: fresh.voices, self._session, data)
 
     def durable(self, sample: int) -> int:

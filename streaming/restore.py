@@ -40,6 +40,10 @@ class Place:
     continues: tuple[Continuation, ...]
     numbered: int
     """Segments so far."""
+    shown: frozenset[int] = frozenset()
+    """Numbers of the speakers."""
+    voices: bytes | None = None
+    """Their voices, as `remembering.encode`."""
 
     @property
     def clock(self) -> int:
@@ -72,7 +76,8 @@ def revive(stored: Stored, log: Log) -> Place:
         )
         for index in range(tracks)
     )
-    return Place(continues, max([segment.id for segment in segments], default=0))
+    numbered = max([segment.id for segment in segments], default=0)
+    return Place(continues, numbered, frozenset(log.speakers), stored.voices)
 
 
 def freeze(log: Log) -> None:

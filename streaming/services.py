@@ -19,6 +19,7 @@ from .intake import INLINE
 from .metrics import Metrics
 from .privacy import Redact
 from .quota import Quotas
+from .remembering import decode
 from .restore import Place
 from .sessions import Sessions
 from .settings import LimitSettings
@@ -102,14 +103,16 @@ def meeting_for(
         context=start.context,
         hotwords=start.hotwords,
         tracks=tuple(track.name for track in start.tracks),
-        linker=linker_for(start, settings, services),
+        linker=linker_for(start, settings, services, place),
         listening=services.listening,
         continues=() if place is None else place.continues,
         numbered=0 if place is None else place.numbered,
     )
 
 
-def linker_for(start: Start, settings: SessionSettings, services: Services) -> Linker | None:
+def linker_for(
+    start: Start, settings: SessionSettings, services: Services, place: Place | None = None
+) -> Linker | None:
     """What tells the voices apart, if they are to be; raises `ProtocolError` where they cannot be."""
     wanted = settings.speakers if start.options.speakers is None else start.options.speakers
     if start.tracks or not (wanted or start.voices):
@@ -127,6 +130,8 @@ def linker_for(start: Start, settings: SessionSettings, services: Services) -> L
     linker = Linker(LinkerSettings(same=traits.same, revise_s=settings.revise_s))
     for name, vector in services.load_voices(start.voices).items():
         linker.know(name, vector)
+    if place is not None:
+        linker.restore(decode(place.voices, traits), place.shown)
     return linker
 
 

@@ -61,6 +61,10 @@ class Recorder(Protocol):
         """How far the session is, after all that was put before: `Meeting.settled`, `Meeting.received`."""
         ...
 
+    def voices(self, data: bytes) -> None:
+        """What is known of the voices now: `remembering.encode`."""
+        ...
+
     def durable(self, sample: int) -> int:
         """Of the samples before `sample`, all of which arrived: before which one nothing need be sent again
         even if this process dies."""
@@ -86,6 +90,8 @@ class Unrecorded:
     def put(self, key: str, seq: int, state: State) -> None: ...
 
     def progress(self, settled: tuple[int, ...], received: int) -> None: ...
+
+    def voices(self, data: bytes) -> None: ...
 
     def durable(self, sample: int) -> int:
         return sample

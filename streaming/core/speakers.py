@@ -7,6 +7,7 @@ made anew with each window; those before are frozen.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from engine.contract import FRAME, LocalSpeaker, SpeakerWindow, Vector
 from .clustering import assign
 from .spans import to_samples
 from .timeline import NOBODY, UNKNOWN, Heard, Label, Run, Timeline, mask
-from .voices import Voices, VoiceSettings
+from .voices import KnownVoice, Voices, VoiceSettings
 
 MOST_WINDOWS = 96
 """Above this the oldest is frozen, so that a source of very many windows cannot grow without bound."""
@@ -91,6 +92,7 @@ class Linker:
         self._units: dict[int, Vector] = {}
         self._enrolled: dict[str, Vector] = {}
         self._names: dict[int, tuple[str, float]] = {}
+        self._gone: frozenset[int] = frozenset()
 
     # -- what it knows ---------------------------------------------------------------------------
 
@@ -197,8 +199,19 @@ class Linker:
             if voice.vector is not None and alone.any():
                 self._voices.add(self._windows, start, alone, voice.vector)
 
+    def export(self) -> list[KnownVoice]:
+        """The speakers so far, for `restore`."""
+        return self._voices.export()
+
+    def restore(self, known: Sequence[KnownVoice], shown: Iterable[int]) -> None:
+        """Go on with the speakers that another exported; before anything is heard. Numbers in `shown` whose
+        voice is not known are given to nobody else."""
+        self._voices.restore(known)
+        self._units = {number: _unit(mean) for number, mean in self._voices.speakers.items()}
+        self._gone = frozenset(shown) - frozenset(self._units)
+
     def _link(self) -> None:
-        self._voices.link(taken=self._names)
+        self._voices.link(taken={*self._names, *self._gone})
         self._units = {number: _unit(mean) for number, mean in self._voices.speakers.items()}
         self._names = {number: name for number, name in self._names.items() if number in self._units}
         self._recognize()

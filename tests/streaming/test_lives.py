@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.fake import FakeEncoder, say
+from streaming.remembering import encode
 from streaming.restore import LOST
+from streaming.stored import Batch
 from streaming.wire.messages import Ended, Read
 from tests.streaming.test_reader import reader, seen
 from tests.streaming.test_resume import CASES, WHOLE, audio, said, start_of
@@ -284,3 +289,42 @@ def test_an_ended_session_may_still_be_named_in() -> None:
         assert world.services.metrics.journal_late.value() == 0
 
     living(body)
+
+
+def talk(*turns: tuple[int, float]) -> bytes:
+    """Who speaks for how many seconds, with a pause after each."""
+    pieces = []
+    for voice, seconds in turns:
+        pieces += [say(round(seconds * 16_000), voice), np.zeros(16_000, np.float32)]
+    return s16(np.concatenate(pieces))
+
+
+def labels(client: Comeback) -> list[int | None]:
+    """Who is said to speak, turn by turn."""
+    return [s.speaker for s in client.captions.ordered() if s.words]
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_voices_are_known_again_and_no_number_is_given_to_another(*, forgotten: bool) -> None:
+    """Who speaks first in the next process was the second to speak before. Where the voices were lost, for
+    another encoder is there now, everybody is somebody new."""
+
+    async def body(world: Lives) -> None:
+        data = talk((1, 6), (2, 6), (2, 6), (1, 6), (3, 6))
+        client = Comeback(world, {"options": {"speakers": True}}, data, 2, 16_000)
+        ready = await client.begin()
+        while client.sent < 2 * 16_000 * 14:
+            await client.speak(3200)
+        await asyncio.sleep(3)
+        client.hear()
+        assert labels(client) == [1, 2]
+        if forgotten:
+            world.store.write(Batch(voices={ready.session: encode([], FakeEncoder().traits)}))
+            world.journal.dead = True
+        await world.die()
+        await client.come_back()
+        await client.end()
+        assert client.captions.faults == []
+        assert labels(client) == ([1, 2, 3, 4, 5] if forgotten else [1, 2, 2, 1, 3])
+
+    living(body, encoder=FakeEncoder())
