@@ -72,6 +72,7 @@ class Live:
         self._splice = Splice(stride(start.audio), start.audio.sample_rate, self._meeting.received)
         self._inbox: asyncio.Queue[Audio | Flush | End] = asyncio.Queue()
         self._entry = entry
+        self._keeper = None if services.history is None else services.history.audio
         self._delays = DelayMeter(services.metrics, self._meeting.received)
         self._redactor = Redactor(services.redact)
         self._loop = asyncio.get_running_loop()
@@ -235,6 +236,8 @@ class Live:
             outcome.reason,
             self.received / SAMPLE_RATE,
         )
+        if self._keeper is not None:
+            self._keeper.finish(self._entry.id)
         self._entry.finish(outcome)
 
     async def _work(self) -> None:
@@ -269,6 +272,8 @@ class Live:
             # While a thread judged the piece or there was no room, somebody may have ended the session.
             if self._ending:
                 return
+            if self._keeper is not None:
+                self._keeper.write(self._entry.id, self.received, frames)
             self._meeting.receive_audio(frames, voices)
             self._delays.received(self._meeting.received, self._loop.time())
             self._pump()

@@ -99,7 +99,9 @@ class JournalSettings(Struct, frozen=True, forbid_unknown_fields=True):
     keep_s: Positive = 7 * 86_400.0
     """So long after their end sessions are kept."""
     max_bytes: Annotated[int, Meta(ge=1 << 20)] = 4 << 30
-    """Of more than this the oldest sessions are deleted."""
+    """Of more than this the oldest sessions are deleted, their audio counted."""
+    audio: bool = False
+    """Whether the audio is kept too, as FLAC (needs the extra `files`)."""
 
 
 class WebhookSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -10,8 +10,9 @@ import contextlib
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -158,17 +159,25 @@ class Store:
             self._db.execute("pragma incremental_vacuum").fetchall()
             self._db.execute("pragma wal_checkpoint(truncate)").fetchall()
 
-    def expire(self, before: int, most_bytes: int, spare: frozenset[str]) -> list[str]:
+    def expire(
+        self,
+        before: int,
+        most_bytes: int,
+        spare: frozenset[str],
+        beside: Mapping[str, int] = MappingProxyType({}),
+    ) -> list[str]:
         """Delete sessions that ended before `before`, and the oldest beyond `most_bytes`; those in `spare`
-        stay. Returns the ids of what is gone."""
+        stay. `beside` is what sessions take up elsewhere. Returns the ids of what is gone."""
         gone: list[str] = []
+        elsewhere = sum(beside.values())
         with self._transaction() as db:
             rows = db.execute("select id, ended from sessions order by created, id").fetchall()
             for id, ended in rows:
                 if id in spare or ended is None:
                     continue
-                if ended < before or self._used(db) > most_bytes:
+                if ended < before or self._used(db) + elsewhere > most_bytes:
                     _delete(db, id)
+                    elsewhere -= beside.get(id, 0)
                     gone.append(id)
         if gone:
             self.clean()

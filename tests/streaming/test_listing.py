@@ -105,8 +105,27 @@ async def test_what_is_deleted_leaves_no_trace(tmp_path: Path) -> None:
             assert reply.status_code == 409
 
 
+def recordings(folder: Path) -> list[str]:
+    return [str(file.relative_to(folder)) for file in folder.rglob("*.flac")]
+
+
 def files(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.iterdir())
+
+
+async def test_audio_is_kept_where_it_is_wanted_and_deleted_with_its_session(tmp_path: Path) -> None:
+    wanted = Settings(
+        engine=EngineSettings(kind="fake"), journal=JournalSettings(path=str(tmp_path), audio=True)
+    )
+    async with (
+        running(wanted) as services,
+        listening(services) as server,
+        httpx.AsyncClient(base_url=server.http(""), trust_env=False) as client,
+    ):
+        id = await spoken(client, "xx..")
+        other = await spoken(client, "x.")
+        assert (await client.delete(f"/v1/sessions/{id}")).status_code == 204
+    assert recordings(tmp_path) == [f"audio/{other}/000000000000.flac"]
 
 
 async def test_without_a_journal_there_is_no_list_but_what_just_ended_can_be_removed() -> None:

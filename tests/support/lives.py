@@ -83,7 +83,7 @@ class Lives(World):
         """A process begins."""
         metrics = Metrics()
         self.journal = VirtualJournal(self.store, metrics, clock=lambda: 1000 + self.journal._loop.time())
-        history = History(self.journal, JournalSettings(), _inline)
+        history = History(self.journal, JournalSettings(), read=_inline)
         self.services = Services(
             session=SessionSettings(),
             limits=self.limits,
