@@ -133,7 +133,7 @@ async def test_a_disk_that_fails_stops_nobody_and_is_made_up_for(
         assert stored is not None
         assert len(stored.states) == 199
         assert metrics.journal_ok.value() == 1
-    warnings = [record.message for record in caplog.records]
+    warnings = [record.getMessage() for record in caplog.records]
     assert len([w for w in warnings if "cannot be written" in w]) == 1
     assert len([w for w in warnings if "is back" in w]) == 1
 

@@ -101,4 +101,4 @@ async def test_a_folder_that_cannot_be_written_stops_nobody(
         keeper.write("s", 320 * number, (speech("x")[:320],))
     keeper.finish("s")
     await keeper.close()
-    assert len([r for r in caplog.records if "audio is not kept" in r.message]) == 1
+    assert len([r for r in caplog.records if "audio is not kept" in r.getMessage()]) == 1
