@@ -25,12 +25,14 @@ async def answering(
         head = await reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
         got.append(head + await reader.readexactly(length))
-        if callable(answer):
-            await answer(writer)
-        else:
-            writer.write(answer)
-            await writer.drain()
-        writer.close()
+        try:
+            if callable(answer):
+                await answer(writer)
+            else:
+                writer.write(answer)
+                await writer.drain()
+        finally:
+            writer.transport.abort() if callable(answer) else writer.close()
 
     server = await asyncio.start_server(serve, host, 0)
     async with server:
@@ -100,7 +102,9 @@ async def test_a_name_is_resolved_once_and_what_was_checked_is_connected_to(
 async def test_an_address_that_does_not_answer_is_not_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
     async with answering(OK) as (port, got):
-        found = [(2, 1, 6, "", (address, port)) for address in ("127.0.0.2", "127.0.0.1")]
+        found: list[tuple[object, ...]] = [
+            (2, 1, 6, "", (address, port)) for address in ("127.0.0.2", "127.0.0.1")
+        ]
 
         async def getaddrinfo(*_: object, **__: object) -> list[tuple[object, ...]]:
             return found

@@ -170,7 +170,7 @@ async def test_tried_again_with_pauses_that_double_until_it_is_too_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOOK_S", 0.02)
-    answers = [500, PostError("no answer"), 301, 500, 500]
+    answers: list[int | PostError] = [500, PostError("no answer"), 301, 500, 500]
     receiver, clock = Receiver(*answers), Clock()
     settings = replace(SETTINGS, give_up_s=25.0)
     async with sending(tmp_path, receiver, clock, settings) as (journal, metrics):
