@@ -13,7 +13,7 @@ import re
 STRUCK = "***"
 
 _FIELDS = r"token|read_token|api[_-]?key|key|secret|password|jwt|auth_id|authorization"
-_HEADERS = r"(?:proxy-)?authorization|sec-websocket-protocol|cookie|x-api-key|kyutai-api-key"
+_HEADERS = r"(?:proxy-)?authorization|sec-websocket-protocol|cookie|x-api-key|kyutai-api-key|query_string"
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     # A header as libraries debug it: `(b'authorization', b'Bearer x')`, `"Authorization": "x"`, and bare.
     (re.compile(rf"(?i)({_HEADERS})(\\?['\"]?\s*[:=,]\s*b?\\?)'[^'\n]*"), rf"\1\2'{STRUCK}"),
@@ -24,9 +24,10 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?i)\b(seamscribe\.token\.|openai-insecure-api-key\.)[^\s,'\"]+"), rf"\1{STRUCK}"),
     (re.compile(r"(?i)\b(bearer|token)\s+[\w.~+/=-]{8,}"), rf"\1 {STRUCK}"),
     (
-        re.compile(rf"(?i)\b({_FIELDS})(\\?['\"]?\s*[:=]\s*)(\\?b?['\"])[^'\"\n]*"),
+        re.compile(rf"(?i)\b({_FIELDS})(\\?['\"]?\s*[:=][\s\[({{]*)(\\?b?['\"])[^'\"\n]*"),
         rf"\1\2\3{STRUCK}",
     ),
+    (re.compile(rf"(?i)\b({_FIELDS})=[^\s&'\"]+"), rf"\1={STRUCK}"),
     (re.compile(r"\bsmk_[\w-]{8,}"), f"smk_{STRUCK}"),
     (re.compile(r"(/sessions/[\w-]{8})[\w-]+"), rf"\1{STRUCK}"),
 )

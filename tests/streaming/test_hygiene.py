@@ -175,11 +175,8 @@ async def knock(running: Running, http: httpx.AsyncClient) -> None:
     for path in ("/v1/stream", "/v1/sessions/x/events", "/nowhere"):
         for first in firsts:
             for protocols in (None, [Subprotocol(JSON_PROTOCOL), secret], [secret]):
-                for shown in (
-                    None,
-                    {"Authorization": f"Bearer {SPEAK}"},
-                    {"Authorization": f"Basic {CANARY}"},
-                ):
+                for value in ("", f"Bearer {SPEAK}", f"Basic {CANARY}"):
+                    shown = {"Authorization": value} if value else None
                     url = f"ws://{running.address}{path}?token={CANARY}"
                     with contextlib.suppress(InvalidStatus, ConnectionClosed):
                         async with open_socket(

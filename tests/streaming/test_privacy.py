@@ -1,4 +1,4 @@
-"""What an operator's function strikes out is nowhere: in no partial, export or webhook, nor in the journal."""
+"""What an operator's function strikes out is nowhere: in no partial, no export, nor the journal."""
 
 from __future__ import annotations
 
