@@ -39,8 +39,8 @@ class PrivacySettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def check_keys(tree: dict[str, Any], where: str, *, strict: bool) -> None:
-    """Raises `SettingsError` naming the key, which msgspec does not. Nothing of its value is shown: somebody may
-    have put the key itself there."""
+    """Raises `SettingsError` naming the key, which msgspec does not. Nothing of its value is shown: somebody
+    may have put the key itself there."""
     auth = tree.get("auth")
     keys = auth.get("keys") if isinstance(auth, dict) else None
     for name, key in keys.items() if isinstance(keys, dict) else ():

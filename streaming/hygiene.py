@@ -13,23 +13,21 @@ import re
 STRUCK = "***"
 
 _FIELDS = r"token|read_token|api[_-]?key|key|secret|password|jwt|auth_id|authorization"
+_HEADERS = r"(?:proxy-)?authorization|sec-websocket-protocol|cookie|x-api-key|kyutai-api-key|query_string"
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
-    # A header as libraries debug it: `> Authorization: Bearer x`, `(b'authorization', b'x')`.
-    (
-        re.compile(
-            r"(?i)((?:proxy-)?authorization|sec-websocket-protocol|cookie|x-api-key|kyutai-api-key)"
-            r"(['\"]?\s*[:=,]\s*b?)(?:'[^'\n]*'|\"[^\"\n]*\"|[^'\"\s\n][^'\"\n]*)"
-        ),
-        rf"\1\2{STRUCK}",
-    ),
+    # A header as libraries debug it: `(b'authorization', b'Bearer x')`, `"Authorization": "x"`, and bare.
+    (re.compile(rf"(?i)({_HEADERS})(\\?['\"]?\s*[:=,]\s*b?\\?)'[^'\n]*"), rf"\1\2'{STRUCK}"),
+    (re.compile(rf"(?i)({_HEADERS})(\\?['\"]?\s*[:=,]\s*b?\\?)\"[^\"\n]*"), rf'\1\2"{STRUCK}'),
+    (re.compile(rf"(?i)({_HEADERS})(\s*[:=]\s*)(?!b?\\?['\"])[^\s'\"][^'\"\n]*"), rf"\1\2{STRUCK}"),
     # The query of any address: what it holds is not ours to know.
     (re.compile(r"(?<=[\w/.\-~%*])\?[^\s'\"<>]*=[^\s'\"<>]*"), f"?{STRUCK}"),
     (re.compile(r"(?i)\b(seamscribe\.token\.|openai-insecure-api-key\.)[^\s,'\"]+"), rf"\1{STRUCK}"),
     (re.compile(r"(?i)\b(bearer|token)\s+[\w.~+/=-]{8,}"), rf"\1 {STRUCK}"),
     (
-        re.compile(rf"(?i)\b({_FIELDS})(\\?['\"]?\s*[:=]\s*)(\\?b?['\"])[^'\"\n]*"),
+        re.compile(rf"(?i)\b({_FIELDS})(\\?['\"]?\s*[:=][\s\[({{]*)(\\?b?['\"])[^'\"\n]*"),
         rf"\1\2\3{STRUCK}",
     ),
+    (re.compile(rf"(?i)\b({_FIELDS})=[^\s&'\"]+"), rf"\1={STRUCK}"),
     (re.compile(r"\bsmk_[\w-]{8,}"), f"smk_{STRUCK}"),
     (re.compile(r"(/sessions/[\w-]{8})[\w-]+"), rf"\1{STRUCK}"),
 )

@@ -38,7 +38,7 @@ def load(path: str) -> Redact | None:
     module, _, name = path.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise SettingsError(
             f"privacy.redact: {path!r} cannot be loaded ({error}): name it module:function, importable here"
         ) from error

@@ -272,7 +272,7 @@ def _complain(message: str, status: int) -> int:
 
 
 def _log(level: str) -> None:
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    for handler in logging.getLogger().handlers:
-        handler.setFormatter(Clean(handler.formatter or logging.Formatter()))
+    handler = logging.StreamHandler()
+    handler.setFormatter(Clean(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logger.setLevel(level.upper())
