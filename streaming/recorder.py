@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from engine.contract import FRAME
-
+from .core.continuation import wanted
 from .log import State
 from .stored import Progress
 
@@ -92,8 +91,7 @@ class Recorder:
         """Everything up to `seq` is on disk now."""
         self._seq = max(self._seq, seq)
         if progress is not None:
-            # The client sends whole frames again.
-            self._durable = max(self._durable, min(progress.settled, default=0) // FRAME * FRAME)
+            self._durable = max(self._durable, wanted(min(progress.settled, default=0)))
         self.release()
 
     def release(self, *, all: bool = False) -> None:

@@ -100,7 +100,7 @@ def skip(place: Place, log: Log, sample: int, *, tracks: bool) -> Place:
             log.put(gap)
             spans = (*track.spans, Covered(track.settled, sample, Cover.GAP, LOST))
             track = replace(track, settled=sample, spans=spans)
-        continues.append(track)
+        continues.append(replace(track, reach=track.settled - max(sample, track.clock)))
     return replace(place, continues=tuple(continues))
 
 

@@ -79,8 +79,8 @@ class Meeting:
         self._revise = to_samples(settings.revise_s)
         self._listener: Listener | TagListener | None = None
         if linker is not None:
-            kind = TagListener if capabilities.speaker_tags else Listener
-            self._listener = kind(id, listening or ListeningSettings(), clock)
+            windows = Listener(id, listening or ListeningSettings(), clock)
+            self._listener = TagListener() if capabilities.speaker_tags else windows
         self._frozen = 0  # what readers know of
         self._names: dict[int, str] = {}
         self._echo = EchoGate(len(tracks)) if len(tracks) > 1 else None

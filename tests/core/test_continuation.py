@@ -115,3 +115,19 @@ def test_killed_anywhere_it_says_what_was_said(
         at = span.end
     assert at == said.samples
     assert not reader.gaps
+
+
+def test_a_word_at_the_seam_is_heard_whole_behind_words_that_are_known() -> None:
+    """The first window begins before what is settled, and what is known of it is its forced prefix."""
+    said = truth(3, 40, pauses=0.0)
+    first = Life(Oracle(said, random.Random(3), noise=0.0), NOTHING, Reader(), 0)
+    first.play(10 * SECOND)
+    settled, known = first.session.settled, tuple(first.reader.words)
+    second = Life(first.oracle, Continuation(settled, known, len(known)), Reader(), 0)
+    second.reader.words = list(known)
+    asked = len(first.oracle.tasks)
+    second.play(12 * SECOND)
+    task = first.oracle.tasks[asked]
+    assert task.start <= settled - 2 * SECOND
+    assert task.prefix == tuple(w for w in known if w.start + w.end >= 2 * task.start)
+    assert task.prefix

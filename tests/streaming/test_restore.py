@@ -122,7 +122,7 @@ def test_what_was_open_is_closed_behind_its_last_word() -> None:
     assert first.words[-1].end == 3500 * 16
     assert (first.count, first.language) == (4, "en")
     assert (second.settled, second.words, second.count) == (4000 * 16, (), 0)
-    assert place.clock == 3500 * 16
+    assert place.clock == 500 * 16, "three seconds before it are heard again"
     assert place.numbered == 3
 
 
