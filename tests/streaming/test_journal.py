@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from streaming import journal as module
+from streaming.core.continuation import REACH
 from streaming.journal import Journal
 from streaming.metrics import Metrics
 from streaming.recorder import Recorder
@@ -78,13 +79,13 @@ async def test_who_waits_for_the_disk_goes_on_once_it_is_there(tmp_path: Path) -
         await recorder.on_disk(0)
         assert disk.load("s") is not None
         recorder.put("named:1", 1, named(1))
-        recorder.progress((641, 1000), 1280)
+        recorder.progress((REACH + 641, REACH + 1000), REACH + 1280)
         assert recorder.durable(5000) == 0
         await recorder.on_disk(1)
         stored = disk.load("s")
         assert stored is not None
         assert [state.seq for state in stored.states] == [1]
-        # Frames are sent again whole, from the track that is furthest behind.
+        # Whole frames are sent again, from a little before where the track furthest behind had settled.
         assert recorder.durable(5000) == 640
         assert recorder.durable(100) == 100
 
@@ -122,7 +123,7 @@ async def test_a_disk_that_fails_stops_nobody_and_is_made_up_for(
         disk.break_by(pragma)
         for number in range(1, 200):
             recorder.put(f"named:{number}", number, named(number, "long " * 2000))
-        recorder.progress((640,), 640)
+        recorder.progress((REACH + 640,), REACH + 640)
         await until(lambda: metrics.journal_errors.value(cause=cause) > 3)
         await recorder.on_disk(199)  # at once, though nothing is there
         assert recorder.durable(9999) == 0
