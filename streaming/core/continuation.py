@@ -42,5 +42,11 @@ class Continuation:
         """The first sample wanted again, where a frame begins."""
         return wanted(self.settled, self.reach)
 
+    @property
+    def origin(self) -> int:
+        """Where the first window begins: behind a known word that `clock` cuts, lest it be heard again."""
+        cut = [word.end for word in self.words if word.start + word.end < 2 * self.clock]
+        return max(self.clock, cut[-1] if cut else 0)
+
 
 NOTHING = Continuation()

@@ -81,7 +81,7 @@ class Session:
         self._segments = self._record.segments
         self._transcript = self._record.transcript
         window = settings.window(capabilities.max_window_s)
-        self._segmenter = Segmenter(window, continues.clock, heard=continues.settled)
+        self._segmenter = Segmenter(window, continues.origin, heard=continues.settled)
         self._stabilizer = Stabilizer()
         self._language = LanguageTracker(language, continues.language)
         self._task: RecognitionTask | None = None

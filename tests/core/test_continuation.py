@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.contract import FRAME, RecognitionTask, Word
@@ -80,6 +80,7 @@ def accounted(segments: list[SegmentUpdated], settled: int) -> tuple[Covered, ..
     st.lists(st.floats(0.0, 1.0), min_size=1, max_size=4).map(sorted),
     st.sampled_from([0, 1, 200]),
 )
+@example(seed=22, words=15, pauses=0.6, cuts=[0.1875], early=0)  # the first window began inside a known word
 @settings(max_examples=80, deadline=None)
 def test_killed_anywhere_it_says_what_was_said(
     seed: int, words: int, pauses: float, cuts: list[float], early: int
