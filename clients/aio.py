@@ -25,6 +25,7 @@ Everything is bounded: what waits to be read or sent, what is kept, and how long
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -50,6 +51,7 @@ from streaming.wire.messages import (
 
 from .dialing import (
     DEFAULT_URL,
+    KEY,
     STREAM_PATH,
     ClientError,
     Deadlines,
@@ -267,17 +269,19 @@ async def connect(
     *,
     protocol: str = JSON_PROTOCOL,
     deadlines: Deadlines | None = None,
+    key: str | None = None,
 ) -> AsyncIterator[Stream]:
     """Open a stream at a server's base URL or at its stream's own; raises `ClientError`.
 
-    `protocol` is one of the two subprotocols. The socket is closed when the block ends, whatever happened; a
-    session that has not ended by then is left for good.
+    `key` is an API key; None takes the environment's SEAMSCRIBE_KEY, if there is one. `protocol` is one of
+    the two subprotocols. The socket is closed when the block ends, whatever happened; a session that has not
+    ended by then is left for good.
     """
     codec, deadlines = choose([protocol]), deadlines or Deadlines()
     if codec is None:
         raise ValueError(f"unknown subprotocol {protocol!r}")
     try:
-        dialer = Dialer(url, codec, deadlines)
+        dialer = Dialer(url, codec, deadlines, os.environ.get(KEY) if key is None else key)
     except ValueError as error:
         raise Unreachable(str(error), code="url", retryable=False) from None
     socket, ready = await dialer.dial(start or Start())

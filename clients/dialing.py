@@ -24,6 +24,8 @@ from streaming.wire.messages import Error, Ready, Resume, ServerMessage, Start
 
 STREAM_PATH = "/v1/stream"
 DEFAULT_URL = "http://127.0.0.1:8765"
+KEY = "SEAMSCRIBE_KEY"
+"""The variable of the environment that holds the API key, for all commands that are clients."""
 
 _MAX_MESSAGE = 16 * 1024 * 1024  # the receipt of a day has many spans
 _WAITING_MESSAGES = 256
@@ -66,17 +68,27 @@ class Deadlines:
     ping waits behind the audio sent before it, and `message_s` and `send_s` find a dead server."""
 
 
-class Dialer:
-    """Opens connections to one server; `url` is its base or its stream's own. Raises ValueError."""
+class Direct(open_socket):
+    """Follows no redirect: a key is for the server that it was given for."""
 
-    def __init__(self, url: str, codec: Codec, deadlines: Deadlines) -> None:
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
+
+
+class Dialer:
+    """Opens connections to one server; `url` is its base or its stream's own, `key` an API key. Raises
+    ValueError."""
+
+    def __init__(self, url: str, codec: Codec, deadlines: Deadlines, key: str | None = None) -> None:
         self._url = stream_url(url)
+        self._headers = {"Authorization": f"Bearer {key}"} if key else None
         self._codec = codec
         self._deadlines = deadlines
 
     async def dial(self, first: Start | Resume) -> tuple[ClientConnection, Ready]:
         """A connection and the server's answer to the first message; raises `ClientError`."""
-        socket = await self._open()
+        # Under load a server refuses who does not say that it only comes back.
+        socket = await self._open(self._url if isinstance(first, Start) else coming_back(self._url))
         try:
             return socket, await self._introduce(socket, first)
         except BaseException:
@@ -95,13 +107,13 @@ class Dialer:
             case _:
                 raise Refused(f"{self._url} spoke before it was ready", code="protocol", retryable=False)
 
-    async def _open(self) -> ClientConnection:
-        url = self._url
+    async def _open(self, url: str) -> ClientConnection:
         loopback = (urlsplit(url).hostname or "") in {"localhost", "127.0.0.1", "::1"}
         try:
-            return await open_socket(
+            return await Direct(
                 url,
                 subprotocols=[Subprotocol(self._codec.name)],
+                additional_headers=self._headers,
                 compression=None,  # audio does not shrink, and captions are small
                 open_timeout=self._deadlines.open_s,
                 close_timeout=self._deadlines.close_s,
@@ -113,8 +125,9 @@ class Dialer:
             )
         except InvalidStatus as error:
             status = error.response.status_code
+            remedy = f": it wants an API key, put one into {KEY}" if status == 401 else ""
             raise Refused(
-                f"{url} answered with HTTP {status}",
+                f"{url} answered with HTTP {status}{remedy}",
                 code=f"http_{status}",
                 retryable=status in {429, 502, 503, 504},
             ) from error
@@ -145,6 +158,11 @@ def stream_url(url: str) -> str:
         raise ValueError(f"{url!r} is no address of a server: use http://HOST:PORT (or https, ws, wss)")
     path = parts.path if parts.path.strip("/") else STREAM_PATH
     return urlunsplit((scheme, parts.netloc, path, parts.query, ""))
+
+
+def coming_back(url: str) -> str:
+    """The address for a client that resumes a session."""
+    return url + ("&" if urlsplit(url).query else "?") + "resume=1"
 
 
 async def receive(socket: ClientConnection, codec: Codec, limit_s: float) -> ServerMessage:

@@ -48,11 +48,12 @@ def command(arguments: Sequence[str], patience_s: float) -> bool:
 
 @asynccontextmanager
 async def serving(
-    arguments: Sequence[str] = (), *, start_s: float = 120.0, stop_s: float = 20.0
+    arguments: Sequence[str] = (), *, start_s: float = 120.0, stop_s: float = 20.0, journal: bool = False
 ) -> AsyncIterator[Server]:
-    """Run `seamscribe serve --no-journal --port 0 ARGUMENTS` until the block ends; yields once it is ready.
+    """Run `seamscribe serve --port 0 ARGUMENTS` until the block ends; yields once it is ready.
 
-    `start_s` bounds the start (weights are loaded in it), `stop_s` the drain, after which it is killed.
+    Sessions are kept on disk only with `journal`. `start_s` bounds the start (weights are loaded in it),
+    `stop_s` the drain, after which it is killed.
     Raises `LaunchError`.
     """
     process = await asyncio.create_subprocess_exec(
@@ -61,7 +62,7 @@ async def serving(
             "-c",
             _ENTRY,
             "serve",
-            "--no-journal",
+            *([] if journal else ["--no-journal"]),
             "--host",
             "127.0.0.1",
             "--port",

@@ -83,10 +83,25 @@ class FakeScript:
     """Tasks that fail for good with the cause `scripted`."""
     says: Callable[[RecognitionTask], Hypothesis] | None = None
     """What it answers instead of the slots' words."""
+    stalls: Callable[[int], float] = lambda _: 0.0
+    """Extra delay by number of the call."""
     concurrency: int = 4
     max_window_s: float = 30.0
     language: str = "en"
     languages: tuple[str, ...] = ()
+
+
+SCRIPTS: Mapping[str, FakeScript] = {
+    "": FakeScript(),
+    "stalling": FakeScript(
+        delay_s=0.01,
+        stalls=lambda call: 3.0 if call % 31 == 30 else 0.0,
+        failures={
+            n: EngineError("scripted", "one call fails", retryable=True) for n in range(7, 100_000, 17)
+        },
+    ),
+}
+"""By the name that stands for a model: what is scripted for whoever starts the whole server."""
 
 
 class FakeRecognizer:
@@ -118,7 +133,7 @@ class FakeRecognizer:
         self.calls += 1
         _note(self.tasks, task.id)
         try:
-            delay = script.delay_s + script.per_audio_s * len(task.audio) / SAMPLE_RATE
+            delay = script.delay_s + script.per_audio_s * len(task.audio) / SAMPLE_RATE + script.stalls(call)
             await asyncio.sleep(delay)
         except asyncio.CancelledError:
             _note(self.abandoned, task.id)

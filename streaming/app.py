@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import logging
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -26,12 +27,17 @@ from engine.contract import (
 )
 from engine.dispatcher import Dispatcher, DispatchSettings, Served
 
+from . import privacy
+from .admission import Admission, memory_used
+from .auth import Authority
 from .errors import SettingsError
 from .keeping import keeping, tending
 from .metrics import Metrics
+from .quota import Quotas
 from .services import Services, no_voices
 from .sessions import Sessions, unrecorded
 from .settings import EngineSettings, Settings, voices_folder
+from .sites import Sites
 from .voices import VoiceStore
 
 logger = logging.getLogger("seamscribe")
@@ -49,7 +55,10 @@ def _open_local(settings: EngineSettings) -> tuple[Recognizer, SpeechDetector]:
 
 def _open_fake(settings: EngineSettings) -> tuple[Recognizer, SpeechDetector]:
     fake = importlib.import_module("engine.fake")
-    return fake.FakeRecognizer(), fake.FakeDetector()
+    if settings.model not in fake.SCRIPTS:
+        names = ", ".join(name or "nothing" for name in fake.SCRIPTS)
+        raise SettingsError(f"engine.model: the fake engine has no script {settings.model!r}: use {names}")
+    return fake.FakeRecognizer(fake.SCRIPTS[settings.model]), fake.FakeDetector()
 
 
 def _open_sglang(settings: EngineSettings) -> tuple[Recognizer, SpeechDetector]:
@@ -139,6 +148,8 @@ def observer(metrics: Metrics) -> Callable[[Served], None]:
             metrics.decoded_audio.add((served.task.end - served.task.start) / SAMPLE_RATE)
             if served.hypothesis.finish is Finish.LOOP:
                 metrics.loops.add()
+            elif served.hypothesis.finish is Finish.LENGTH:
+                metrics.truncations.add()
 
     return observe
 
@@ -167,6 +178,7 @@ def _loader(
 async def running(settings: Settings) -> AsyncIterator[Services]:
     """Services with a loaded engine, closed at the end. Raises `SettingsError`, `EngineError`, and
     ImportError where the engine's extra is not installed."""
+    redact = privacy.load(settings.privacy.redact)
     # Loading reads and checks weights: seconds in which the loop must still see a signal.
     recognizer, detector = await asyncio.to_thread(_open_engine, settings.engine)
     encoder = await asyncio.to_thread(_encoder, settings)
@@ -176,13 +188,24 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
         DispatchSettings(engine.queue, engine.final_deadline_s, engine.partial_deadline_s),
         observer(metrics),
     )
+    door = Admission(
+        settings.admission,
+        settings.limits.retry_after_s,
+        dispatcher,
+        recognizer.capabilities.concurrency,
+        metrics,
+        memory_used,
+    )
     try:
         async with keeping(settings, metrics) as history:
             services = Services(
                 session=settings.session,
                 limits=settings.limits,
                 sessions=Sessions(
-                    settings.server, settings.limits, unrecorded if history is None else history.begin
+                    settings.server,
+                    settings.limits,
+                    unrecorded if history is None else history.begin,
+                    door,
                 ),
                 dispatcher=dispatcher,
                 detector=detector,
@@ -191,8 +214,13 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
                 encoder=encoder,
                 load_voices=_loader(settings, encoder),
                 history=history,
+                auth=Authority(settings.auth.keys, settings.auth.max_tokens, time.monotonic),
+                token_s=settings.auth.token_s,
+                quotas=Quotas(settings.auth.keys),
+                sites=Sites(frozenset(settings.sites.hosts), frozenset(settings.sites.origins)),
+                redact=redact,
             )
-            async with tending(history, services):
+            async with door.watching(), tending(history, services):
                 yield services
     finally:
         await dispatcher.close()

@@ -14,8 +14,11 @@ import logging
 from msgspec.structs import replace
 
 from . import tokens
+from .auth import Caller
 from .errors import IdleClient, InternalFault, Replaced, Restarting, ResumeRefused, SlowReader
+from .keys import Scope
 from .live import Live, after_end, short
+from .privacy import kept
 from .services import Services, ready_for
 from .sessions import Entry
 from .settings import LimitSettings
@@ -38,10 +41,14 @@ logger = logging.getLogger("seamscribe")
 class Connection:
     """Serves one client from its first message to the close."""
 
-    def __init__(self, channel: Channel, codec: Codec, services: Services) -> None:
+    def __init__(
+        self, channel: Channel, codec: Codec, services: Services, caller: Caller | None = None
+    ) -> None:
+        """`caller` is known since the handshake; None where the first message says who asks."""
         self._channel = channel
         self._codec = codec
         self._services = services
+        self._caller = caller
         self._limits = services.limits
         self._loop = asyncio.get_running_loop()
         self._patience: asyncio.Timeout | None = None
@@ -78,7 +85,8 @@ class Connection:
             logger.exception("a client could not be met")
             refusal = InternalFault()
         else:
-            await serving.run()
+            with self._services.sessions.seat():
+                await serving.run()
             return
         await self._refuse(refusal)
 
@@ -109,9 +117,12 @@ class Connection:
 
     def _start(self, start: Start) -> Serving:
         """A new session; raises `WireError`."""
-        sessions, token = self._services.sessions, tokens.issue()
-        entry = sessions.open(token, start)
+        services, sessions, token = self._services, self._services.sessions, tokens.issue()
+        caller = services.auth.admit(self._caller, start.token, Scope.SPEAK)
+        start = replace(start, token=None)
+        entry = sessions.open(token, kept(start, services.redact))
         try:
+            entry.lease = services.quotas.lease(caller.key)
             live = Live(start, entry, self._services)
         except BaseException:
             sessions.discard(entry)

@@ -139,8 +139,10 @@ class Decodes:
     async def _hear(self, window: SpeakerTask) -> None:
         assert self._encoder is not None
         heard: SpeakerWindow | None = None
+        asked = self._loop.time()
         try:
             heard = await self._encoder.voices(window)
+            self._metrics.speaker_time.observe(self._loop.time() - asked)
         except EngineError as error:
             self._metrics.unheard.add(cause=error.cause)
         self._running.pop(window.id, None)

@@ -29,15 +29,19 @@ _MARKS = 4096
 class DelayMeter:
     """Watches one session. Clock values are the caller's, in seconds."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, start: int = 0) -> None:
+        """`start` is the first sample it will be told of."""
         self._metrics = metrics
         self._samples: deque[int] = deque(maxlen=_MARKS)
         self._times: deque[float] = deque(maxlen=_MARKS)
+        self._received = start
         self._open: set[int] = set()  # segments not final yet
         self._words: dict[int | None, int] = {}  # committed words already counted, by track
 
     def received(self, sample: int, now: float) -> None:
         """Everything before `sample` has arrived."""
+        self._metrics.received.add((sample - self._received) / SAMPLE_RATE)
+        self._received = sample
         if not self._samples or sample - self._samples[-1] >= _STEP:
             self._samples.append(sample)
             self._times.append(now)

@@ -9,13 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import h11
+from starlette.responses import PlainTextResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 QUIET_S = 0.5
 """A refused client that sends nothing for so long has read why, or never will."""
+
+
+BRIEF_S = 2.0
+"""Who comes when the house is full has so long to ask whether it is well."""
+
+FULL = "Too many connections wait here: come back later.\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +35,10 @@ class Door:
     """How long a request may take to come whole, and an answer to be taken further."""
     retry_after_s: float
     sessions: Callable[[], int]
-    """How many sessions live."""
+    """How many connections have a session, or read one."""
+    spare: int = 0
+    """More connections that are let in for a moment to ask what is `asked`: whether the server is well."""
+    asked: frozenset[str] = frozenset()
 
 
 class HttpProtocol(H11Protocol):
@@ -37,17 +47,38 @@ class HttpProtocol(H11Protocol):
     door: ClassVar[Door]
     _timer: asyncio.TimerHandle | None = None
     _refused = False
+    _brief = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) - self.door.sessions() > self.door.most:
-            self._refused = True
-            text = "Too many connections wait here: come back later.\n"
-            self._answer("503 Service Unavailable", text, f"Retry-After: {self.door.retry_after_s:.0f}\r\n")
-            # Closing at once, with the request still to come, would reset the answer away.
-            self._arm(QUIET_S, transport.close)
+        over = len(self.connections) - self.door.sessions() - self.door.most
+        if over > self.door.spare:
+            self._refuse()
+        elif over > 0:
+            self._brief, self.app = True, self._only_asked
+            self._arm(BRIEF_S, self._over)
         else:
             self._arm(self.door.patience_s, self._late)
+
+    def _refuse(self) -> None:
+        self._refused = True
+        self._answer("503 Service Unavailable", FULL, f"Retry-After: {self.door.retry_after_s:.0f}\r\n")
+        # Closing at once, with the request still to come, would reset the answer away.
+        self._arm(QUIET_S, self.transport.close)
+
+    def _over(self) -> None:
+        if self.cycle is None:
+            self._refuse()
+        else:
+            self.transport.close()
+
+    async def _only_asked(self, scope: Any, receive: Any, send: Any) -> None:
+        """The application, for one of the few that came when the house was full."""
+        asked = scope["path"] in self.door.asked
+        later = {"retry-after": f"{self.door.retry_after_s:.0f}", "connection": "close"}
+        app = self.config.loaded_app if asked else PlainTextResponse(FULL, 503, later)
+        await app(scope, receive, send)
+        self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         if not self._refused:
@@ -58,12 +89,16 @@ class HttpProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        if self._brief:
+            self._refuse()
+            return
         # From here on the websocket has its own deadlines.
         self._disarm()
         super().handle_websocket_upgrade(event)
 
     def on_response_complete(self) -> None:
-        self._arm(self.door.patience_s, self._late)
+        if not self._brief:
+            self._arm(self.door.patience_s, self._late)
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:

@@ -4,6 +4,7 @@ WireError (streaming.wire.errors)    code, message, field, close code
 ├── ProtocolError                    the client's fault: change the message
 └── StreamError                      ours, or the situation's
     ├── Overloaded        1013       come back later
+    ├── Congested         1013       come back later
     ├── Restarting        1012       come back at once
     ├── SessionTooLong    1008       start a new session
     ├── IdleClient        4408       the client sent nothing
@@ -34,6 +35,19 @@ class Overloaded(StreamError):
             close=CloseCode.OVERLOAD,
             retry_after_ms=retry_after_ms,
         )
+
+
+class Congested(StreamError):
+    """One more session would make those that run wait; `cause` is where it shows."""
+
+    def __init__(self, cause: str, retry_after_ms: int) -> None:
+        super().__init__(
+            "overloaded",
+            f"the server works at its limit ({cause}): try again in {retry_after_ms} ms or on another server",
+            close=CloseCode.OVERLOAD,
+            retry_after_ms=retry_after_ms,
+        )
+        self.cause = cause
 
 
 class Restarting(StreamError):

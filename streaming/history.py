@@ -11,6 +11,7 @@ from typing import Any, cast
 from . import tokens
 from .errors import Expired
 from .journal import Journal
+from .keptaudio import AudioKeeper
 from .live import Live, short
 from .log import Log
 from .recorder import Recorder
@@ -34,7 +35,15 @@ TEND_S = 3600.0
 class History:
     """Belongs to one event loop."""
 
-    def __init__(self, journal: Journal, settings: JournalSettings, read: Read = asyncio.to_thread) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        settings: JournalSettings,
+        audio: AudioKeeper | None = None,
+        read: Read = asyncio.to_thread,
+    ) -> None:
+        """`audio` keeps that of the sessions; None where it is not kept."""
+        self.audio = audio
         self._journal = journal
         self._settings = settings
         self._read = read
@@ -146,17 +155,29 @@ class History:
         stored = await self._stored(id)
         return None if stored is None else self._finished(stored)
 
+    async def digests(self, id: str) -> tuple[bytes, bytes] | None:
+        """Of the token and the read token of a session on the disk."""
+        stored = await self._stored(id)
+        return None if stored is None else (stored.opened.token, stored.opened.read)
+
     async def page(self, most: int, before: tuple[int, str] | None) -> list[Summary]:
         """As `Store.page`."""
         return cast(list[Summary], await self._read(self._journal.store.page, most, before))
 
     async def delete(self, id: str) -> bool:
         """Remove every trace of a session that does not live; False where there was none."""
+        if self.audio is not None:
+            await self.audio.delete(id)
         return await self._journal.delete(id)
 
     async def _expire(self) -> None:
         before, live = self._journal.now() - round(self._settings.keep_s * 1000), self._journal.live
         store, most = self._journal.store, self._settings.max_bytes
-        gone = await self._journal.run(lambda: store.expire(before, most, live))
+        audio = self.audio
+        sizes = await self._read(audio.sizes) if audio is not None else {}
+        gone = await self._journal.run(lambda: store.expire(before, most, live, sizes))
+        if audio is not None:
+            for id in gone:
+                await audio.delete(id)
         if gone:
             logger.info("journal: %d old sessions were deleted", len(gone))

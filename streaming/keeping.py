@@ -14,6 +14,7 @@ from typing import Any
 from .errors import SettingsError
 from .history import History
 from .journal import Journal
+from .keptaudio import AudioKeeper
 from .metrics import Metrics
 from .services import Services
 from .settings import Settings, journal_folder
@@ -23,6 +24,7 @@ from .webhooks import Announcer, Webhooks
 logger = logging.getLogger("seamscribe")
 
 DATABASE = "journal.sqlite3"
+AUDIO = "audio"
 
 
 @asynccontextmanager
@@ -40,12 +42,15 @@ async def keeping(settings: Settings, metrics: Metrics) -> AsyncIterator[History
         journal = Journal(store, metrics)
         if settings.webhooks.url:
             journal.announce = Announcer(settings.webhooks, journal.now)
+        audio = _keeper(folder / AUDIO, metrics) if settings.journal.audio else None
         journal.start()
         try:
             async with _sending(journal, settings, metrics):
-                yield History(journal, settings.journal)
+                yield History(journal, settings.journal, audio)
         finally:
             await journal.close()
+            if audio is not None:
+                await audio.close()
 
 
 @asynccontextmanager
@@ -55,6 +60,15 @@ async def _sending(journal: Journal, settings: Settings, metrics: Metrics) -> As
         return
     async with background(Webhooks(journal, settings.webhooks, metrics).run()):
         yield
+
+
+def _keeper(folder: Path, metrics: Metrics) -> AudioKeeper:
+    try:
+        return AudioKeeper(folder, metrics)
+    except ImportError:
+        raise SettingsError(
+            "journal.audio: keeping audio needs PyAV: pip install 'seamscribe[files]', or set it to false"
+        ) from None
 
 
 def _open(path: Path, most_deliveries: int) -> Store:

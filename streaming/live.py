@@ -19,6 +19,8 @@ from .decoding import Decodes
 from .delays import DelayMeter
 from .errors import Expired, IdleClient, InternalFault, Restarting, SessionTooLong
 from .intake import Intake
+from .privacy import Redactor
+from .remembering import encode
 from .restore import Place
 from .services import Services, meeting_for, settings_for
 from .sessions import Entry, Outcome
@@ -70,7 +72,9 @@ class Live:
         self._splice = Splice(stride(start.audio), start.audio.sample_rate, self._meeting.received)
         self._inbox: asyncio.Queue[Audio | Flush | End] = asyncio.Queue()
         self._entry = entry
-        self._delays = DelayMeter(services.metrics)
+        self._keeper = None if services.history is None else services.history.audio
+        self._delays = DelayMeter(services.metrics, self._meeting.received)
+        self._redactor = Redactor(services.redact)
         self._loop = asyncio.get_running_loop()
         self._group: asyncio.TaskGroup | None = None
         self._client: Client | None = None
@@ -232,6 +236,8 @@ class Live:
             outcome.reason,
             self.received / SAMPLE_RATE,
         )
+        if self._keeper is not None:
+            self._keeper.finish(self._entry.id)
         self._entry.finish(outcome)
 
     async def _work(self) -> None:
@@ -266,9 +272,13 @@ class Live:
             # While a thread judged the piece or there was no room, somebody may have ended the session.
             if self._ending:
                 return
+            if self._keeper is not None:
+                self._keeper.write(self._entry.id, self.received, frames)
             self._meeting.receive_audio(frames, voices)
             self._delays.received(self._meeting.received, self._loop.time())
             self._pump()
+            if self._entry.lease is not None:
+                self._entry.lease.spend(self._meeting.received)
             if self._meeting.received > self._limits.max_session_s * SAMPLE_RATE:
                 raise SessionTooLong(self._limits.max_session_s)
             await self._uncrowded()
@@ -281,6 +291,8 @@ class Live:
             self._meeting.stretch(self._services.dispatcher.stretch)
             now = self._loop.time()
             self._entry.recorder.progress(self._meeting.settled, self.received)
+            if (encoder := self._services.encoder) is not None:
+                self._entry.recorder.voices(encode(self._meeting.voices(), encoder.traits))
             if self._client is None:
                 if now - self._left >= limits.resume_s and not self._abandoned:
                     self.fail(Expired(limits.resume_s))
@@ -345,7 +357,7 @@ class Live:
         events = self._meeting.events_to_send()
         for event in events:
             self._delays.observe(event, self._loop.time())
-            self._entry.put(present(event))
+            self._entry.put(present(self._redactor.apply(event)))
             if isinstance(event, Flushed):
                 self._flushes.remove(event.id)
             elif isinstance(event, Ended):

@@ -7,10 +7,13 @@ live audio; a client that sends faster than real time sees larger ones.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
-DELAYS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0, 60.0)
+DELAYS = (
+    *(0.1, 0.2, 0.3, 0.5, 0.7, 0.85, 1.0, 1.2, 1.4, 1.7, 2.0, 2.4, 2.8, 3.3, 4.0),
+    *(5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 60.0),
+)
 SHORT = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 Labels = tuple[tuple[str, str], ...]
@@ -67,6 +70,20 @@ class Histogram:
         self._sum += value * times
 
     @property
+    def counts(self) -> tuple[int, ...]:
+        """How many fell between one bound and the next, above the last one at the end."""
+        return tuple(self._counts)
+
+    def quantile(self, share: float, counts: Sequence[int]) -> float:
+        """The value that `share` of these `counts` are below, evenly spread between bounds; 0 for none."""
+        wanted, below = share * sum(counts), 0.0
+        for low, high, count in zip((0.0, *self._bounds), self._bounds, counts, strict=False):
+            if count and below + count >= wanted:
+                return low + (high - low) * (wanted - below) / count
+            below += count
+        return self._bounds[-1] if below < wanted else 0.0
+
+    @property
     def count(self) -> int:
         return sum(self._counts)
 
@@ -103,6 +120,9 @@ class Metrics:
         )
         self.engine_time = new("engine_seconds", "Engine time of one decode.", Histogram(SHORT))
         self.queue_time = new("queue_seconds", "Wait of one decode for the engine.", Histogram(SHORT))
+        self.speaker_time = new(
+            "speaker_window_seconds", "From asking for a window's voices to having them.", Histogram(SHORT)
+        )
         self.decodes = new("decodes_total", "Decodes by priority and how they ended.", Counter())
         self.retries = new("retries_total", "Final decodes that failed and were tried again.", Counter())
         self.decoded_audio = new("decoded_audio_seconds_total", "Audio given to the engine.", Counter())
@@ -116,6 +136,10 @@ class Metrics:
             "windows_unheard_total", "Windows whose voices could not be told apart.", Counter()
         )
         self.loops = new("loops_total", "Decodes that a guard stopped in a loop.", Counter())
+        self.truncations = new("truncations_total", "Decodes that ended at the limit of tokens.", Counter())
+        self.starved = new(
+            "starved_total", "Times speech brought no text and its window was begun anew.", Counter()
+        )
         self._count_sessions()
 
     def _count_sessions(self) -> None:
@@ -129,6 +153,7 @@ class Metrics:
         )
         self.resumed = new("resumes_total", "Sessions that went on over another connection.", Counter())
         self.readers = new("readers_total", "Readers let in.", Counter())
+        self.received = new("received_seconds_total", "Audio received.", Counter())
         self.audio = new("audio_seconds_total", "Audio of ended sessions.", Counter())
         self.covered = new("covered_seconds_total", "What became of the audio of ended sessions.", Counter())
         self.words = new("words_committed_total", "Words committed.", Counter())
@@ -152,6 +177,14 @@ class Metrics:
         self.running = new("engine_running", "Decodes running.", Gauge())
         self.utilisation = new("engine_utilisation", "Share of engine time in use.", Gauge())
         self.stretch = new("refresh_stretch", "What refresh intervals are multiplied by.", Gauge())
+        self.open = new("admission_open", "Whether a new session would be taken.", Gauge())
+        self.used = new(
+            "capacity_used_ratio", "Load and what was let in lately, of what may be used.", Gauge()
+        )
+        self.demand = new(
+            "engine_demand_ratio", "Share of engine time that unstretched refreshes would use.", Gauge()
+        )
+        self.memory = new("resident_memory_bytes", "Memory of this process.", Gauge())
 
     def _new(self, name: str, help: str, metric: _Metric) -> _Metric:
         self._help[f"seamscribe_{name}"] = (help, metric)

@@ -44,18 +44,23 @@ def fit(name: str) -> str:
 
 async def naming(request: Request, patience_s: float) -> str:
     """The name in the body; raises `Refused`, where it is not whole within `patience_s` too."""
+    return _name(await body_of(request, patience_s, _BODY))
+
+
+async def body_of(request: Request, patience_s: float, wanted: str) -> bytes:
+    """The small body of a request; raises `Refused`. `wanted` shows how it should look."""
     body = bytearray()
     try:
         async with asyncio.timeout(patience_s):
             async for piece in request.stream():
                 body += piece
                 if len(body) > MOST_BYTES:
-                    raise Refused(413, f"body: is over {MOST_BYTES} bytes: send {_BODY} alone")
+                    raise Refused(413, f"body: is over {MOST_BYTES} bytes: send {wanted} alone")
     except TimeoutError:
         raise Refused(408, f"body: was not whole within {patience_s:g} s: send it at once") from None
     except ClientDisconnect:
         raise Refused(400, "body: broke off") from None
-    return _name(bytes(body))
+    return bytes(body)
 
 
 def _name(body: bytes) -> str:

@@ -7,8 +7,10 @@ import logging
 
 from msgspec.structs import replace
 
+from .auth import Caller
 from .connection import decoded
-from .errors import IdleClient, InternalFault, Restarting, SlowReader, TooManyReaders
+from .errors import IdleClient, InternalFault, ReadRefused, Restarting, SlowReader, TooManyReaders
+from .keys import Scope
 from .live import short
 from .services import Services
 from .sessions import Entry
@@ -25,13 +27,21 @@ class Reader:
     message brings it. It costs the speaker nothing: the slower it reads, the more states it never sees."""
 
     def __init__(
-        self, channel: Channel, codec: Codec, services: Services, id: str, read: Read | None
+        self,
+        channel: Channel,
+        codec: Codec,
+        services: Services,
+        id: str,
+        read: Read | None,
+        caller: Caller | None = None,
     ) -> None:
+        """`caller` is known since the handshake, if it is."""
         self._channel = channel
         self._codec = codec
         self._services = services
         self._id = id
         self._read = read
+        self._caller = caller
         self._stopped = False
         self._patience: asyncio.Timeout | None = None
 
@@ -45,14 +55,13 @@ class Reader:
             return
         try:
             read = self._read or await self._first()
-            if (history := self._services.history) is not None:
-                await history.revive(self._id, read.token, 0, self._services)
-            entry = sessions.read(self._id, read.token)
+            entry = await self._entry(read)
             limits = self._services.limits
             if entry.readers >= limits.max_readers:
                 raise TooManyReaders(entry.readers, round(limits.retry_after_s * 1000))
             writer = Writer(self._channel, self._codec, entry, limits, read.after)
-            await self._serve(entry, writer)
+            with sessions.seat():
+                await self._serve(entry, writer)
         except ChannelClosed:
             return
         except SlowReader:
@@ -71,6 +80,24 @@ class Reader:
         self._stopped = True
         if self._patience is not None:
             self._patience.reschedule(asyncio.get_running_loop().time())
+
+    async def _entry(self, read: Read) -> Entry:
+        """The session, for a token of its own, or for who may read others too; raises `WireError`."""
+        services, sessions = self._services, self._services.sessions
+        caller = self._caller
+        if caller is None:
+            if (history := services.history) is not None:
+                await history.revive(self._id, read.token, 0, services)
+            try:
+                return sessions.read(self._id, read.token)
+            except ReadRefused:
+                if services.auth.open:
+                    raise
+            caller = services.auth.admit(None, read.token, Scope.READ, self._id)
+        entry = sessions.find(self._id)
+        if entry is None or not caller.may(Scope.READ, self._id):
+            raise ReadRefused
+        return entry
 
     async def _first(self) -> Read:
         limits = self._services.limits

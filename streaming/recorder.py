@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from engine.contract import FRAME
-
+from .core.continuation import wanted
 from .log import State
 from .stored import Progress
 
@@ -32,6 +31,7 @@ class Recorder:
         self._seq = seq
         self._durable = 0
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._voices = b""
         self._lost = self._over = False
 
     def put(self, key: str, seq: int, state: State) -> None:
@@ -50,8 +50,9 @@ class Recorder:
             self._journal.note(lambda fresh: fresh.progress, self._session, Progress(settled, received))
 
     def voices(self, data: bytes) -> None:
-        """What is known of the session's voices."""
-        if not self._lost:
+        """What is known of the session's voices; written where it is news."""
+        if not self._lost and data != self._voices:
+            self._voices = data
             self._journal.note(lambda fresh: fresh.voices, self._session, data)
 
     def durable(self, sample: int) -> int:
@@ -90,8 +91,7 @@ class Recorder:
         """Everything up to `seq` is on disk now."""
         self._seq = max(self._seq, seq)
         if progress is not None:
-            # The client sends whole frames again.
-            self._durable = max(self._durable, min(progress.settled, default=0) // FRAME * FRAME)
+            self._durable = max(self._durable, wanted(min(progress.settled, default=0)))
         self.release()
 
     def release(self, *, all: bool = False) -> None:

@@ -40,6 +40,10 @@ class Place:
     continues: tuple[Continuation, ...]
     numbered: int
     """Segments so far."""
+    shown: frozenset[int] = frozenset()
+    """Numbers of the speakers."""
+    voices: bytes | None = None
+    """Their voices, as `remembering.encode`."""
 
     @property
     def clock(self) -> int:
@@ -72,7 +76,8 @@ def revive(stored: Stored, log: Log) -> Place:
         )
         for index in range(tracks)
     )
-    return Place(continues, max([segment.id for segment in segments], default=0))
+    numbered = max([segment.id for segment in segments], default=0)
+    return Place(continues, numbered, frozenset(log.speakers), stored.voices)
 
 
 def freeze(log: Log) -> None:
@@ -95,7 +100,7 @@ def skip(place: Place, log: Log, sample: int, *, tracks: bool) -> Place:
             log.put(gap)
             spans = (*track.spans, Covered(track.settled, sample, Cover.GAP, LOST))
             track = replace(track, settled=sample, spans=spans)
-        continues.append(track)
+        continues.append(replace(track, reach=track.settled - max(sample, track.clock)))
     return replace(place, continues=tuple(continues))
 
 

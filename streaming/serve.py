@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
@@ -19,12 +22,17 @@ from engine.contract import EngineError
 from .app import ENGINES, running
 from .door import Door, http_protocol
 from .errors import SettingsError
+from .guard import PUBLIC
+from .hygiene import Clean
 from .server import build
 from .services import Services
-from .settings import Settings, load
+from .settings import ServerSettings, Settings, load
 from .transport import NO_TRACEBACK, Protocol
 
 logger = logging.getLogger("seamscribe")
+
+PROBES = 8
+"""More connections, for a moment each, that may ask whether the server is well while all others are taken."""
 
 STRANGERS = 256
 """Connections at once that are no session, at least: handshakes, requests, clients before `start`."""
@@ -42,6 +50,7 @@ def main(argv: Sequence[str]) -> int:
                 "engine.kind": arguments.engine,
                 "engine.model": arguments.model,
                 "session.speakers": arguments.speakers,
+                "server.public_without_keys": arguments.public_without_keys,
                 "journal.on": arguments.journal,
             },
         )
@@ -76,21 +85,28 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--no-journal", dest="journal", action="store_const", const=False, help="keep nothing on disk"
     )
+    parser.add_argument(
+        "--public-without-keys",
+        action="store_const",
+        const=True,
+        help="listen where other machines can connect though there are no keys: whoever can may use it",
+    )
     return parser
 
 
 async def serve(settings: Settings) -> int:
     """Run one server; prints a line once it listens. Raises what `running` raises, and OSError."""
-    stop = asyncio.Event()
+    stop, tls = asyncio.Event(), tls_of(settings.server)
     with _signals(stop), listen(settings.server.host, settings.server.port) as listener:
+        check_reach(listener, settings)
         async with running(settings) as services:
-            server = server_for(services)
+            server = server_for(services, tls)
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             stopping = asyncio.create_task(stop.wait())
             listening = asyncio.create_task(server.listening.wait())
             await asyncio.wait((serving, listening), return_when=asyncio.FIRST_COMPLETED)
             if server.listening.is_set():
-                _announce(listener, services.dispatcher.capabilities.engine)
+                _announce(listener, services.dispatcher.capabilities.engine, tls is not None)
             await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
             listening.cancel()
             stopping.cancel()
@@ -100,7 +116,35 @@ async def serve(settings: Settings) -> int:
             return 0 if clean else 1
 
 
-def server_for(services: Services) -> Server:
+def check_reach(listener: socket.socket, settings: Settings) -> None:
+    """Refuse, with `SettingsError`, to listen where other machines can connect though nobody needs a key."""
+    host = ipaddress.ip_address(listener.getsockname()[0].partition("%")[0])
+    mapped = host.ipv4_mapped if isinstance(host, ipaddress.IPv6Address) else None
+    if (mapped or host).is_loopback or settings.auth.keys or settings.server.public_without_keys:
+        return
+    raise SettingsError(
+        f"server.host: other machines can connect to {host}, and there are no auth.keys: make one with"
+        " `seamscribe key new`, or listen on 127.0.0.1, or say --public-without-keys"
+    )
+
+
+def tls_of(server: ServerSettings) -> ssl.SSLContext | None:
+    """What encrypts connections, TLS 1.2 at least; None for plain HTTP. Raises `SettingsError`."""
+    if not server.tls_cert:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(server.tls_cert, server.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise SettingsError(
+            f"server.tls_cert: {server.tls_cert} and tls_key cannot be used ({error}): name a certificate and"
+            " its key, both PEM"
+        ) from None
+    return context
+
+
+def server_for(services: Services, tls: ssl.SSLContext | None = None) -> Server:
     """A uvicorn server over running services; give it a listening socket."""
     logging.getLogger("uvicorn.error").addFilter(NO_TRACEBACK)
     limits, sessions = services.limits, services.sessions
@@ -109,7 +153,9 @@ def server_for(services: Services) -> Server:
         max(STRANGERS, limits.max_sessions),
         limits.start_timeout_s,
         limits.retry_after_s,
-        lambda: sessions.active,
+        lambda: sessions.seated,
+        PROBES,
+        PUBLIC,
     )
     return Server(
         uvicorn.Config(
@@ -126,10 +172,18 @@ def server_for(services: Services) -> Server:
             # by our own idle and writing deadlines.
             ws_ping_timeout=None,
             timeout_graceful_shutdown=2,
-            access_log=False,  # it would hold query strings, and later keys
+            # Nobody needs it, and it would hold ids and queries; our formatter would strike them out.
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,  # we believe nobody about where somebody comes from
+            ssl_context_factory=None if tls is None else lambda config, default: tls,
             log_config=None,
         )
     )
+
+
+HANDSHAKE_S = 10.0
+"""How long a client may take to agree on TLS."""
 
 
 class Server(uvicorn.Server):
@@ -140,8 +194,26 @@ class Server(uvicorn.Server):
         self.listening = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await self._listen(sockets or [])
         self.listening.set()
+
+    async def _listen(self, sockets: list[socket.socket]) -> None:
+        """As uvicorn does it, but with a deadline for TLS handshakes, of which asyncio's is a minute."""
+        config, loop = self.config, asyncio.get_running_loop()
+
+        def protocol() -> asyncio.Protocol:
+            made: Any = config.http_protocol_class
+            connection: asyncio.Protocol = made(config=config, server_state=self.server_state, app_state={})
+            return connection
+
+        deadline = None if config.ssl is None else HANDSHAKE_S
+        self.servers = [
+            await loop.create_server(
+                protocol, sock=one, ssl=config.ssl, ssl_handshake_timeout=deadline, backlog=config.backlog
+            )
+            for one in sockets
+        ]
+        self.started = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -185,11 +257,13 @@ def listen(host: str, port: int) -> Iterator[socket.socket]:
         yield listener
 
 
-def _announce(listener: socket.socket, engine: str) -> None:
+def _announce(listener: socket.socket, engine: str, encrypted: bool) -> None:
     host, port = listener.getsockname()[:2]
     place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     # Other programs wait for this line on stdout.
-    print(f"seamscribe: listening on http://{place} (ws://{place}/v1/stream, engine {engine})", flush=True)  # noqa: T201
+    s = "s" if encrypted else ""
+    line = f"seamscribe: listening on http{s}://{place} (ws{s}://{place}/v1/stream, engine {engine})"
+    print(line, flush=True)  # noqa: T201
 
 
 def _complain(message: str, status: int) -> int:
@@ -198,5 +272,7 @@ def _complain(message: str, status: int) -> int:
 
 
 def _log(level: str) -> None:
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(Clean(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logger.setLevel(level.upper())

@@ -8,12 +8,16 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from . import listing
+from .auth import spoken
 from .connection import Connection
+from .errors import StreamError
+from .guard import CALLER, Guard
 from .listing import NO_SESSION
+from .minting import mint
 from .naming import Refused, naming
 from .reader import Reader
 from .services import Services
@@ -26,24 +30,34 @@ from .wire.messages import Read
 STREAM = "/v1/stream"
 
 
-def build(services: Services) -> Starlette:
+def build(services: Services) -> Guard:
     """The ASGI application over running services; it starts and stops nothing itself."""
+    return Guard(Starlette(routes=routes_of(services)), services)
+
+
+def routes_of(services: Services) -> list[BaseRoute]:
+    """Everything that is answered; what each needs is in `guard.RULES`."""
     routes = Routes(services)
-    return Starlette(
-        routes=[
-            WebSocketRoute(STREAM, routes.stream),
-            WebSocketRoute("/v1/sessions/{id}/events", routes.events),
-            WebSocketRoute("/{path:path}", routes.nowhere),
-            Route(STREAM, routes.no_websocket),
-            Route("/healthz", routes.healthz),
-            Route("/readyz", routes.readyz),
-            Route("/metrics", routes.metrics),
-            Route("/v1/sessions", routes.sessions),
-            Route("/v1/sessions/{id}", routes.session, methods=["DELETE"]),
-            Route("/v1/sessions/{id}/transcript.{format}", routes.transcript),
-            Route("/v1/sessions/{id}/speakers/{number}", routes.speaker, methods=["PUT", "DELETE"]),
-        ]
-    )
+    return [
+        WebSocketRoute(STREAM, routes.stream),
+        WebSocketRoute("/v1/sessions/{id}/events", routes.events),
+        WebSocketRoute("/{path:path}", routes.nowhere),
+        Route(STREAM, routes.no_websocket),
+        Route("/healthz", routes.healthz),
+        Route("/readyz", routes.readyz),
+        Route("/metrics", routes.metrics),
+        Route("/v1/sessions", routes.sessions),
+        Route("/v1/sessions/{id}", routes.session, methods=["DELETE"]),
+        Route("/v1/sessions/{id}/transcript.{format}", routes.transcript),
+        Route("/v1/sessions/{id}/speakers/{number}", routes.speaker, methods=["PUT", "DELETE"]),
+        Route("/v1/tokens", routes.tokens, methods=["POST"]),
+    ]
+
+
+def no_room(refusal: StreamError) -> Response:
+    """The refusal as HTTP: 503, and when to come back."""
+    seconds = -(-(refusal.retry_after_ms or 0) // 1000)
+    return PlainTextResponse(f"{refusal.message}\n", 503, {"retry-after": str(seconds)})
 
 
 class Routes:
@@ -53,16 +67,26 @@ class Routes:
         self._services = services
 
     async def stream(self, websocket: WebSocket) -> None:
-        """One client of the native protocol."""
-        if (codec := await self._accepted(websocket)) is not None:
-            await Connection(SocketChannel(websocket), codec, self._services).run()
+        """One client of the native protocol. New ones are refused before the upgrade where there is no room;
+        who comes back says so in the query, for who it is follows only after."""
+        refusal = self._services.sessions.refusal() if "resume" not in websocket.query_params else None
+        if refusal is not None:
+            self._services.metrics.refused.add(reason=refusal.code)
+            await websocket.send_denial_response(no_room(refusal))
+        elif (codec := await self._accepted(websocket)) is not None:
+            caller = websocket.scope[CALLER]
+            await Connection(SocketChannel(websocket), codec, self._services, caller).run()
 
     async def events(self, websocket: WebSocket) -> None:
         """One reader of a session."""
-        query = websocket.query_params
+        query = dict(websocket.query_params)
+        # Without keys everybody may ask, but only a session's own token lets them read it.
+        caller = None if self._services.auth.open else websocket.scope[CALLER]
+        if caller is not None:
+            query["token"] = "-"
         try:
             # As strings, so that both are checked as the first message would be.
-            read = msgspec.convert(dict(query), Read, strict=False) if "token" in query else None
+            read = msgspec.convert(query, Read, strict=False) if "token" in query else None
         except msgspec.ValidationError as error:
             await websocket.send_denial_response(
                 PlainTextResponse(f"{shown(str(error))}: use ?token=T&after=SEQ, or none.\n", status_code=400)
@@ -70,12 +94,13 @@ class Routes:
             return
         if (codec := await self._accepted(websocket)) is not None:
             channel, id = SocketChannel(websocket), websocket.path_params["id"]
-            await Reader(channel, codec, self._services, id, read).run()
+            await Reader(channel, codec, self._services, id, read, caller).run()
 
     async def _accepted(self, websocket: WebSocket) -> Codec | None:
         """The codec that both sides speak, once the handshake is done; None where there is none."""
-        offered: list[str] = websocket.scope.get("subprotocols", [])
-        codec = choose(offered)
+        offered = spoken(websocket.scope.get("subprotocols", []))
+        # One who offers a secret alone would get no answer that a browser takes.
+        codec = choose(offered) if offered or not websocket.scope.get("subprotocols") else None
         if codec is None:
             await websocket.send_denial_response(
                 PlainTextResponse(
@@ -112,7 +137,7 @@ class Routes:
         reason = None
         if sessions.draining:
             reason = "draining"
-        elif sessions.active >= self._services.limits.max_sessions:
+        elif sessions.refusal() is not None:
             reason = "full"
         body = {"ready": reason is None, "reason": reason, "sessions": sessions.active}
         return JSONResponse(body, status_code=503 if reason else 200)
@@ -153,6 +178,10 @@ class Routes:
     async def session(self, request: Request) -> Response:
         """Remove every trace of one."""
         return await listing.delete(request, self._services)
+
+    async def tokens(self, request: Request) -> Response:
+        """A token for a browser."""
+        return await mint(request, self._services, request.scope[CALLER])
 
     async def speaker(self, request: Request) -> Response:
         """Give a speaker a name (PUT), or take it away again (DELETE): told to the session's client, and

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from engine.contract import SpeakerEncoder, SpeechDetector, Vector
 from engine.dispatcher import Dispatcher
 
+from .auth import Authority
 from .core.listening import ListeningSettings
 from .core.meeting import Meeting
 from .core.settings import SessionSettings
@@ -16,9 +17,13 @@ from .core.spans import to_samples, to_seconds
 from .core.speakers import Linker, LinkerSettings
 from .intake import INLINE
 from .metrics import Metrics
+from .privacy import Redact
+from .quota import Quotas
+from .remembering import decode
 from .restore import Place
 from .sessions import Sessions
 from .settings import LimitSettings
+from .sites import Sites
 from .wire.errors import ProtocolError
 from .wire.messages import VERSION, Limits, Ready, Start
 
@@ -55,6 +60,13 @@ class Services:
     """Enrolled voices by name; raises `ProtocolError` for a name that nobody has."""
     history: History | None = None
     """Sessions of earlier processes; None where nothing outlives a process."""
+    auth: Authority = field(default_factory=Authority)
+    token_s: float = 60.0
+    """How long a token waits to be used, at most."""
+    quotas: Quotas = field(default_factory=Quotas)
+    sites: Sites = field(default_factory=Sites)
+    redact: Redact | None = None
+    """Strikes out of the words what nobody shall hear; None: nothing."""
 
 
 def settings_for(start: Start, base: SessionSettings) -> SessionSettings:
@@ -91,14 +103,16 @@ def meeting_for(
         context=start.context,
         hotwords=start.hotwords,
         tracks=tuple(track.name for track in start.tracks),
-        linker=linker_for(start, settings, services),
+        linker=linker_for(start, settings, services, place),
         listening=services.listening,
         continues=() if place is None else place.continues,
         numbered=0 if place is None else place.numbered,
     )
 
 
-def linker_for(start: Start, settings: SessionSettings, services: Services) -> Linker | None:
+def linker_for(
+    start: Start, settings: SessionSettings, services: Services, place: Place | None = None
+) -> Linker | None:
     """What tells the voices apart, if they are to be; raises `ProtocolError` where they cannot be."""
     wanted = settings.speakers if start.options.speakers is None else start.options.speakers
     if start.tracks or not (wanted or start.voices):
@@ -116,6 +130,8 @@ def linker_for(start: Start, settings: SessionSettings, services: Services) -> L
     linker = Linker(LinkerSettings(same=traits.same, revise_s=settings.revise_s))
     for name, vector in services.load_voices(start.voices).items():
         linker.know(name, vector)
+    if place is not None:
+        linker.restore(decode(place.voices, traits), place.shown)
     return linker
 
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from . import tokens
-from .errors import Overloaded, ReadRefused, Restarting, ResumeRefused
+from .errors import Overloaded, ReadRefused, Restarting, ResumeRefused, StreamError
 from .log import Log, State
+from .quota import Lease
 from .settings import LimitSettings, ServerSettings
 from .wire.errors import CloseCode
 from .wire.messages import Named, Ready, Start
 
 if TYPE_CHECKING:
+    from .admission import Admission
     from .live import Live
 
 GRACE_S = 2.0
@@ -58,14 +61,18 @@ class Recorder(Protocol):
         """How far the session is, after all that was put before: `Meeting.settled`, `Meeting.received`."""
         ...
 
+    def voices(self, data: bytes) -> None:
+        """What is known of the voices now: `remembering.encode`."""
+        ...
+
     def durable(self, sample: int) -> int:
         """Of the samples before `sample`, all of which arrived: before which one nothing need be sent again
         even if this process dies."""
         ...
 
     async def on_disk(self, seq: int) -> None:
-        """Return once a crash takes back nothing up to number `seq` (0: that it began), or waiting makes no
-        sense."""
+        """Return once a crash can take back nothing up to number `seq` (0: that it began), or it is no use to
+        wait."""
         ...
 
     def discard(self) -> None:
@@ -83,6 +90,8 @@ class Unrecorded:
     def put(self, key: str, seq: int, state: State) -> None: ...
 
     def progress(self, settled: tuple[int, ...], received: int) -> None: ...
+
+    def voices(self, data: bytes) -> None: ...
 
     def durable(self, sample: int) -> int:
         return sample
@@ -132,6 +141,8 @@ class Entry:
     recorder: Recorder = field(default_factory=Unrecorded)
     unheard: range = range(0)
     """Numbers that an earlier process may have sent, but that never reached the disk."""
+    lease: Lease | None = None
+    """Its place among the sessions of its key; None for one of an earlier process."""
     readers: int = 0
     waiting: set[asyncio.Event] = field(default_factory=set)
     """Set whenever there is something new to send."""
@@ -157,6 +168,11 @@ class Entry:
         else:
             raise KeyError(speaker)
 
+    def release(self) -> None:
+        """It counts no longer against its key."""
+        if self.lease is not None:
+            self.lease.close()
+
     def _wake(self) -> None:
         for event in self.waiting:
             event.set()
@@ -168,16 +184,25 @@ class Sessions:
     Ids are unguessable: whoever knows one may read its transcript.
     """
 
-    def __init__(self, server: ServerSettings, limits: LimitSettings, journal: Journal = unrecorded) -> None:
+    def __init__(
+        self,
+        server: ServerSettings,
+        limits: LimitSettings,
+        journal: Journal = unrecorded,
+        door: Admission | None = None,
+    ) -> None:
+        """`door` says when new sessions would harm those that run; None: never."""
         self._server = server
         self._limits = limits
         self._journal = journal
+        self._admission = door
         self._loop = asyncio.get_running_loop()
         self._live: dict[str, Entry] = {}
         self._running: dict[Running, asyncio.Task[None]] = {}
         self._finished: OrderedDict[str, Entry] = OrderedDict()
         self._connections: set[Stoppable] = set()
         self._draining = False
+        self._seated = 0
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -188,6 +213,20 @@ class Sessions:
     @property
     def draining(self) -> bool:
         return self._draining
+
+    @property
+    def seated(self) -> int:
+        """Connections that have a session, or read one."""
+        return self._seated
+
+    @contextmanager
+    def seat(self) -> Iterator[None]:
+        """A connection has a session, or reads one, for as long as the block lasts."""
+        self._seated += 1
+        try:
+            yield
+        finally:
+            self._seated -= 1
 
     def join(self, connection: Stoppable) -> None:
         """A client connected; raises `Restarting` while draining."""
@@ -201,9 +240,11 @@ class Sessions:
         self._look()
 
     def open(self, token: str | None = None, start: Start | None = None) -> Entry:
-        """A new live session, to which whoever has the token may come back; raises `Overloaded` or
-        `Restarting`."""
+        """A new live session, to which whoever has the token may come back; raises `Overloaded`,
+        `Congested` or `Restarting`."""
         self._check_room()
+        if self._admission is not None:
+            self._admission.admit()
         entry = Entry(secrets.token_urlsafe(16))
         if token is not None:
             entry.token_digest = tokens.digest(token)
@@ -215,7 +256,7 @@ class Sessions:
 
     def adopt(self, entry: Entry) -> None:
         """A session of an earlier process: it lives again if it has not ended, else it is kept for a while.
-        Raises like `open`."""
+        Raises `Overloaded` and `Restarting`, whatever the load: that it may go on was promised."""
         if entry.outcome is None:
             self._check_room()
             self._live[entry.id] = entry
@@ -225,8 +266,17 @@ class Sessions:
     def _check_room(self) -> None:
         if self._draining:
             raise Restarting
-        if len(self._live) >= self._limits.max_sessions:
-            raise Overloaded(len(self._live), round(self._limits.retry_after_s * 1000))
+        if (full := self._full()) is not None:
+            raise full
+
+    def _full(self) -> Overloaded | None:
+        if len(self._live) < self._limits.max_sessions:
+            return None
+        return Overloaded(len(self._live), round(self._limits.retry_after_s * 1000))
+
+    def refusal(self) -> StreamError | None:
+        """What a client that wants a new session would be told for want of room; None where there is some."""
+        return self._full() or (self._admission.refusal() if self._admission is not None else None)
 
     def host(self, entry: Entry, session: Running) -> None:
         """Run the session in a task of its own, whoever comes and goes; it is closed when it ends."""
@@ -237,6 +287,7 @@ class Sessions:
         """The session ended; its transcript stays for a while."""
         del self._live[entry.id]
         entry.renamer = entry.live = None
+        entry.release()
         entry.recorder.end()
         self._keep(entry)
 
@@ -248,6 +299,7 @@ class Sessions:
     def discard(self, entry: Entry) -> None:
         """The session never began: nothing of it is kept, nor does it take a finished one's place."""
         del self._live[entry.id]
+        entry.release()
         entry.recorder.discard()
 
     def remove(self, id: str) -> None:

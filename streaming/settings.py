@@ -20,6 +20,7 @@ from msgspec import Meta, Struct
 
 from engine.contract import FRAME
 
+from .access import AuthSettings, PrivacySettings, SiteSettings, check_access, check_keys
 from .core.settings import SessionSettings
 from .core.spans import to_samples
 from .errors import SettingsError
@@ -34,8 +35,8 @@ LONGEST_S = 1e7
 LEAST_SECRET = 16
 """Characters of a secret that signs."""
 
-LISTS = frozenset({"engine.servers"})
-"""Settings that are several texts: commas stand between them in the environment."""
+LISTS = frozenset({"engine.servers", "sites.hosts", "sites.origins"})
+"""Settings that are several texts: commas stand between them in the environment. So with a key's scopes."""
 
 Positive = Annotated[float, Meta(gt=0, le=LONGEST_S)]
 Count = Annotated[int, Meta(ge=1)]
@@ -53,6 +54,12 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     keep_finished: Annotated[int, Meta(ge=0)] = 200
     """How many finished sessions are kept at most."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    tls_cert: str = ""
+    """A file with the certificate and its chain (PEM); empty speaks plain HTTP."""
+    tls_key: str = ""
+    """A file with its private key (PEM)."""
+    public_without_keys: bool = False
+    """Whether to listen where others than this machine can connect though there are no keys."""
 
 
 class EngineSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -92,7 +99,9 @@ class JournalSettings(Struct, frozen=True, forbid_unknown_fields=True):
     keep_s: Positive = 7 * 86_400.0
     """So long after their end sessions are kept."""
     max_bytes: Annotated[int, Meta(ge=1 << 20)] = 4 << 30
-    """Of more than this the oldest sessions are deleted."""
+    """Of more than this the oldest sessions are deleted, their audio counted."""
+    audio: bool = False
+    """Whether the audio is kept too, as FLAC (needs the extra `files`)."""
 
 
 class WebhookSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -144,14 +153,36 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Messages that may wait for the client before its audio is not read for a while."""
 
 
+class AdmissionSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """When new sessions are refused for the sake of those that run."""
+
+    on: bool = True
+    stretch: Annotated[float, Meta(ge=1, le=6)] = 1.15
+    """How much rarer refreshes may become before."""
+    queue_s: Positive = 0.5
+    """95 of 100 decodes are to wait less for the engine."""
+    commit_s: Positive = 4.0
+    """95 of 100 words are to be committed sooner."""
+    commit_ratio: Annotated[float, Meta(gt=1, le=100)] = 1.35
+    """The same, as a multiple of what is measured without load."""
+    burst: Annotated[int, Meta(ge=0)] = 0
+    """Sessions that may begin at once before any was measured; 0: two for each decode that runs at once."""
+    memory_bytes: Annotated[int, Meta(ge=0)] = 0
+    """What this process may use; 0: nine tenths of the machine's, or of its container's."""
+
+
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     server: ServerSettings = ServerSettings()
+    auth: AuthSettings = AuthSettings()
+    sites: SiteSettings = SiteSettings()
+    privacy: PrivacySettings = PrivacySettings()
     session: SessionSettings = SessionSettings()
     engine: EngineSettings = EngineSettings()
     encoder: EncoderSettings = EncoderSettings()
     journal: JournalSettings = JournalSettings()
     webhooks: WebhookSettings = WebhookSettings()
     limits: LimitSettings = LimitSettings()
+    admission: AdmissionSettings = AdmissionSettings()
 
 
 def voices_folder(settings: Settings, environment: Mapping[str, str] | None = None) -> Path:
@@ -173,6 +204,7 @@ def _folder(named: str, name: str, environment: Mapping[str, str] | None) -> Pat
 
 _PATH = re.compile(r" - at `\$\.?([^`]*)`$")
 _UNKNOWN = re.compile(r"unknown field `([^`]*)`")
+_SCOPES = re.compile(r"auth\.keys\.[^.]+\.scopes")
 
 
 def load(
@@ -218,7 +250,9 @@ def _from_environment(environment: Mapping[str, str]) -> Iterable[tuple[str, str
             path, value = name.removeprefix(ENV_PREFIX).lower().replace("__", "."), environment[name]
             yield (
                 path,
-                [part for raw in value.split(",") if (part := raw.strip())] if path in LISTS else value,
+                [part for raw in value.split(",") if (part := raw.strip())]
+                if path in LISTS or _SCOPES.fullmatch(path)
+                else value,
             )
 
 
@@ -240,6 +274,7 @@ def _check(tree: dict[str, Any], where: str, *, strict: bool) -> Settings:
         for key in session:
             if key not in fields:
                 raise _unknown(f"session.{key}", fields, where)
+    check_keys(tree, where, strict=strict)
     try:
         settings = msgspec.convert(tree, Settings, strict=strict)
     except msgspec.ValidationError as error:
@@ -252,6 +287,11 @@ def _check(tree: dict[str, Any], where: str, *, strict: bool) -> Settings:
             names = [f.name for f in msgspec.structs.fields(section)]
             raise _unknown(f"{path}.{unknown.group(1)}".lstrip("."), names, where) from None
         raise SettingsError(f"{path} {where}: {what}") from None
+    check_access(settings.auth, settings.sites, where)
+    if bool(settings.server.tls_cert) != bool(settings.server.tls_key):
+        raise SettingsError(
+            f"server.tls_cert {where}: a certificate and tls_key go together: name both files"
+        )
     _check_session(settings.session, where)
     _check_webhooks(settings, where)
     _check_window("session.window_s", settings.session.window_s, settings.session, where)

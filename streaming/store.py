@@ -10,8 +10,9 @@ import contextlib
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -54,12 +55,18 @@ class Store:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
             self._db = sqlite3.connect(path, BUSY_S, isolation_level=None, check_same_thread=False)
-            self._prepare()
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"{path}: {error}: name another folder as journal.path") from error
+        try:
+            self._prepare(self._db)
+        except sqlite3.Error as error:
+            self._db.close()
+            raise StoreError(f"{path}: {error}: name another folder as journal.path") from error
+        except StoreError:
+            self._db.close()
+            raise
 
-    def _prepare(self) -> None:
-        db = self._db
+    def _prepare(self, db: sqlite3.Connection) -> None:
         db.execute("pragma auto_vacuum = incremental")
         db.execute("pragma journal_mode = wal")
         # FULL: what is committed outlives a power cut, not only this process.
@@ -152,17 +159,25 @@ class Store:
             self._db.execute("pragma incremental_vacuum").fetchall()
             self._db.execute("pragma wal_checkpoint(truncate)").fetchall()
 
-    def expire(self, before: int, most_bytes: int, spare: frozenset[str]) -> list[str]:
+    def expire(
+        self,
+        before: int,
+        most_bytes: int,
+        spare: frozenset[str],
+        beside: Mapping[str, int] = MappingProxyType({}),
+    ) -> list[str]:
         """Delete sessions that ended before `before`, and the oldest beyond `most_bytes`; those in `spare`
-        stay. Returns the ids of what is gone."""
+        stay. `beside` is what sessions take up elsewhere. Returns the ids of what is gone."""
         gone: list[str] = []
+        elsewhere = sum(beside.values())
         with self._transaction() as db:
             rows = db.execute("select id, ended from sessions order by created, id").fetchall()
             for id, ended in rows:
                 if id in spare or ended is None:
                     continue
-                if ended < before or self._used(db) > most_bytes:
+                if ended < before or self._used(db) + elsewhere > most_bytes:
                     _delete(db, id)
+                    elsewhere -= beside.get(id, 0)
                     gone.append(id)
         if gone:
             self.clean()

@@ -20,7 +20,12 @@ ALLOWED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("streaming.core", ("streaming.core", "engine.contract")),
     ("streaming", ("streaming", "engine")),
     ("engine", ("engine",)),
+    # The bench of speakers runs the linker alone beside the server, to tell its errors from the text's.
+    ("clients.bench.speakers_direct", ("clients", "streaming.core", "engine")),
+    ("clients.bench.speakers", ("clients", "streaming.core", "streaming.wire", "engine")),
     ("clients.bench", ("clients", "streaming.wire", "engine")),
+    # What must be heard is the scripted engine's to say.
+    ("clients.chaos", ("clients", "streaming.wire", "engine.fake")),
     ("clients", ("clients", "streaming.wire")),
 )
 

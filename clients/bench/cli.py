@@ -23,7 +23,7 @@ from clients.play import Pace
 from engine.weights import DEFAULT_MODEL, WeightsError, find_weights
 from streaming.wire.messages import Start
 
-from . import formats, growth, languages, markdown, report
+from . import formats, growth, languages, markdown, report, speakers_cli
 from .corpus import Clip, CorpusError, build
 from .evaluate import Scored, evaluate
 from .live import Played, plan, play_slots
@@ -90,6 +90,7 @@ def parser() -> argparse.ArgumentParser:
     odd = _kind(kinds, "formats", "every file ends in text or a clear error", _formats)
     odd.add_argument("--folder", default="formats", help="inside --audio (default %(default)s)")
     odd.add_argument("--speed", type=speed, default=None, help="default max")
+    speakers_cli.arguments(kinds, _kind, _speakers, _meeting)
     kept = kinds.add_parser("table", help="kept live runs as a Markdown table")
     kept.set_defaults(run=_table, json=None)
     kept.add_argument("runs", nargs="+", type=Path, metavar="F", help="what bench live --json wrote")
@@ -249,6 +250,14 @@ async def _languages(options: argparse.Namespace) -> int:
         found = report.total(scores, meter)
         report.write_json(options.json, report.document("languages", described, found, [], scores))
     return EXIT_FAULT if wrong else EXIT_OK
+
+
+async def _speakers(options: argparse.Namespace) -> int:
+    return await speakers_cli.score(options, server, tell)
+
+
+async def _meeting(options: argparse.Namespace) -> int:
+    return speakers_cli.assemble(options, tell)
 
 
 async def _table(options: argparse.Namespace) -> int:

@@ -31,18 +31,10 @@ class ListeningSettings:
     """Probability from which a frame counts as voiced."""
 
 
-class Listener:
-    """The windows of one stream: audio and verdicts in, tasks out."""
+class _Ear:
+    """Asks for one window at a time; what is due when the answer comes is up to `_plan`."""
 
-    def __init__(self, session: str, settings: ListeningSettings, start: int = 0) -> None:
-        """The first frame begins at sample `start`."""
-        self._session = session
-        self._s = settings
-        self._ring = AudioRing(start)
-        self._now = start
-        self._new = 0  # voiced samples that no window holds yet
-        self._silence = 0  # samples since the last voiced frame
-        self._made = 0
+    def __init__(self) -> None:
         self._running: str | None = None
         self._to_run: list[SpeakerTask] = []
         self._ending = False
@@ -58,6 +50,39 @@ class Listener:
         tasks, self._to_run = self._to_run, []
         return tasks
 
+    def receive_answer(self, task: str) -> None:
+        """The task was answered, or failed: its audio is in the next window too."""
+        if task == self._running:
+            self._running = None
+            self._plan()
+
+    def end(self) -> None:
+        """No more audio; answers may still come."""
+        self._ending = True
+        self._plan()
+
+    def _ask(self, task: SpeakerTask) -> None:
+        self._running = task.id
+        self._to_run.append(task)
+
+    def _plan(self) -> None:
+        raise NotImplementedError
+
+
+class Listener(_Ear):
+    """The windows of one stream: audio and verdicts in, tasks out."""
+
+    def __init__(self, session: str, settings: ListeningSettings, start: int = 0) -> None:
+        """The first frame begins at sample `start`."""
+        super().__init__()
+        self._session = session
+        self._s = settings
+        self._ring = AudioRing(start)
+        self._now = start
+        self._new = 0  # voiced samples that no window holds yet
+        self._silence = 0  # samples since the last voiced frame
+        self._made = 0
+
     def receive_audio(self, audio: Audio, voices: list[Voice]) -> None:
         """Whole frames (n * FRAME samples) with their n verdicts."""
         self._ring.append(audio)
@@ -69,17 +94,6 @@ class Listener:
             self._plan()
         self._ring.evict(self._now - to_samples(self._s.window_s))
 
-    def receive_answer(self, task: str) -> None:
-        """The task was answered, or failed: its audio is in the next window too."""
-        if task == self._running:
-            self._running = None
-            self._plan()
-
-    def end(self) -> None:
-        """No more audio."""
-        self._ending = True
-        self._plan()
-
     def _plan(self) -> None:
         if self._running is not None or self._new < to_samples(self._s.least_s):
             return
@@ -89,31 +103,17 @@ class Listener:
         self._new = 0
         self._made += 1
         start = max(self._ring.start, self._now - to_samples(self._s.window_s))
-        self._running = f"{self._session}.voices.{self._made:08d}"
-        self._to_run.append(
-            SpeakerTask(self._running, self._session, self._ring.copy(start, self._now), start)
-        )
+        id = f"{self._session}.voices.{self._made:08d}"
+        self._ask(SpeakerTask(id, self._session, self._ring.copy(start, self._now), start))
 
 
-class TagListener:
+class TagListener(_Ear):
     """The same where the recognizer tells the speakers of a window apart by itself: its tags are the turns,
     and only the voice of each is wanted. Its numbers hold inside one reply, so every reply is a window."""
 
-    def __init__(self, session: str, settings: ListeningSettings, start: int = 0) -> None:
+    def __init__(self) -> None:
+        super().__init__()
         self._waiting: SpeakerTask | None = None
-        self._running: str | None = None
-        self._to_run: list[SpeakerTask] = []
-        self._ending = False
-        self.stretch = 1.0
-
-    @property
-    def done(self) -> bool:
-        """Whether, after the end, nothing more is to be heard."""
-        return self._ending and self._running is None
-
-    def tasks_to_run(self) -> list[SpeakerTask]:
-        tasks, self._to_run = self._to_run, []
-        return tasks
 
     def receive_words(self, task: RecognitionTask, words: Sequence[Word]) -> None:
         """A reply with its tags. While another is being listened to, the newest waits."""
@@ -134,18 +134,7 @@ class TagListener:
             self._waiting = SpeakerTask(f"{task.id}.voices", task.session, task.audio, task.start, tags)
             self._plan()
 
-    def receive_answer(self, task: str) -> None:
-        """The task was answered, or failed."""
-        if task == self._running:
-            self._running = None
-            self._plan()
-
-    def end(self) -> None:
-        """No more audio; replies may still come."""
-        self._ending = True
-
     def _plan(self) -> None:
         if self._running is None and self._waiting is not None:
-            self._running = self._waiting.id
-            self._to_run.append(self._waiting)
+            self._ask(self._waiting)
             self._waiting = None

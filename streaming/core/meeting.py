@@ -33,6 +33,7 @@ from .session import Session
 from .settings import SessionSettings
 from .spans import to_samples
 from .speakers import Linker
+from .voices import KnownVoice
 
 
 @dataclass(slots=True, eq=False)
@@ -78,8 +79,8 @@ class Meeting:
         self._revise = to_samples(settings.revise_s)
         self._listener: Listener | TagListener | None = None
         if linker is not None:
-            kind = TagListener if capabilities.speaker_tags else Listener
-            self._listener = kind(id, listening or ListeningSettings(), clock)
+            windows = Listener(id, listening or ListeningSettings(), clock)
+            self._listener = TagListener() if capabilities.speaker_tags else windows
         self._frozen = 0  # what readers know of
         self._names: dict[int, str] = {}
         self._echo = EchoGate(len(tracks)) if len(tracks) > 1 else None
@@ -124,6 +125,10 @@ class Meeting:
     def backlog(self) -> int:
         """Speech received but not decoded yet on the track that is furthest behind, samples."""
         return max(track.session.backlog for track in self._tracks)
+
+    def voices(self) -> list[KnownVoice]:
+        """The speakers that were told apart so far, for another process: see `Linker.restore`."""
+        return [] if self._linker is None else self._linker.export()
 
     def tasks_to_run(self) -> list[RecognitionTask]:
         tasks = []

@@ -62,11 +62,11 @@ class WindowSettings:
 class Segmenter:
     """Keeps the window's beginning (`origin`) and how far it was decoded (`heard`)."""
 
-    def __init__(self, settings: WindowSettings, start: int = 0) -> None:
+    def __init__(self, settings: WindowSettings, origin: int = 0, *, heard: int = 0) -> None:
         self._s = settings
         self.stretch = 1.0
-        self.origin = start
-        self.heard = start
+        self.origin = origin
+        self.heard = heard
         """End of the last window sent to the engine."""
 
     @property

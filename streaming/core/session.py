@@ -80,7 +80,8 @@ class Session:
         self._record = Record(self._activity, continues)
         self._segments = self._record.segments
         self._transcript = self._record.transcript
-        self._segmenter = Segmenter(settings.window(capabilities.max_window_s), continues.settled)
+        window = settings.window(capabilities.max_window_s)
+        self._segmenter = Segmenter(window, continues.origin, heard=continues.settled)
         self._stabilizer = Stabilizer()
         self._language = LanguageTracker(language, continues.language)
         self._task: RecognitionTask | None = None
@@ -89,8 +90,7 @@ class Session:
         self._attempt = 0
         self._tail_heard = 0  # end of the window whose uncommitted words the stabilizer holds
         self._flushes: deque[tuple[str, int]] = deque()
-        self._ending = False
-        self._ended = False
+        self._ending = self._ended = False
         self._to_run: list[RecognitionTask] = []
         self._to_cancel: list[str] = []
 

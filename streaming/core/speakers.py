@@ -7,6 +7,7 @@ made anew with each window; those before are frozen.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from engine.contract import FRAME, LocalSpeaker, SpeakerWindow, Vector
 from .clustering import assign
 from .spans import to_samples
 from .timeline import NOBODY, UNKNOWN, Heard, Label, Run, Timeline, mask
-from .voices import Voices, VoiceSettings
+from .voices import KnownVoice, Voices, VoiceSettings
 
 MOST_WINDOWS = 96
 """Above this the oldest is frozen, so that a source of very many windows cannot grow without bound."""
@@ -91,6 +92,7 @@ class Linker:
         self._units: dict[int, Vector] = {}
         self._enrolled: dict[str, Vector] = {}
         self._names: dict[int, tuple[str, float]] = {}
+        self._gone: frozenset[int] = frozenset()
 
     # -- what it knows ---------------------------------------------------------------------------
 
@@ -170,10 +172,20 @@ class Linker:
 
     # -- what it hears ---------------------------------------------------------------------------
 
-    def hear(self, window: SpeakerWindow) -> None:
-        """Take the voices of one window; their order means nothing. Freezes what is older than `revise_s`."""
-        # Before it is heard: after a long silence nothing is left that it would have to be laid beside.
-        self.freeze(window.end - to_samples(self._s.revise_s))
+    def hear(self, *windows: SpeakerWindow) -> None:
+        """Take the voices of a window; their order means nothing. Freezes what is older than `revise_s`.
+
+        Several at once are linked together, as a recording that is there as a whole can be.
+        """
+        for window in windows:
+            # Before it is heard: after a long silence nothing is left that it would have to be laid beside.
+            self.freeze(window.end - to_samples(self._s.revise_s))
+            self._take(window)
+        self._link()
+        while self._timeline.windows > MOST_WINDOWS:
+            self._freeze(self._timeline.oldest)
+
+    def _take(self, window: SpeakerWindow) -> None:
         start, end = window.start // FRAME, -(-window.end // FRAME)
         voices = sorted(window.speakers, key=_order)
         active = np.zeros((len(voices), end - start), dtype=np.bool_)
@@ -186,12 +198,20 @@ class Linker:
             alone[: max(self._timeline.frozen - start, 0)] = False
             if voice.vector is not None and alone.any():
                 self._voices.add(self._windows, start, alone, voice.vector)
-        self._link()
-        while self._timeline.windows > MOST_WINDOWS:
-            self._freeze(self._timeline.oldest)
+
+    def export(self) -> list[KnownVoice]:
+        """The speakers so far, for `restore`."""
+        return self._voices.export()
+
+    def restore(self, known: Sequence[KnownVoice], shown: Iterable[int]) -> None:
+        """Go on with the speakers that another exported; before anything is heard. Numbers in `shown` whose
+        voice is not known are given to nobody else."""
+        self._voices.restore(known)
+        self._units = {number: _unit(mean) for number, mean in self._voices.speakers.items()}
+        self._gone = frozenset(shown) - frozenset(self._units)
 
     def _link(self) -> None:
-        self._voices.link(taken=self._names)
+        self._voices.link(taken={*self._names, *self._gone})
         self._units = {number: _unit(mean) for number, mean in self._voices.speakers.items()}
         self._names = {number: name for number, name in self._names.items() if number in self._units}
         self._recognize()

@@ -90,6 +90,17 @@ class Voice:
             self.total, self.seconds = self.total * np.float32(most_s / self.seconds), most_s
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownVoice:
+    """A speaker as another process can take it over."""
+
+    number: int
+    total: Vector
+    """Sum of its vectors, each times its seconds."""
+    seconds: float
+    heard_s: float
+
+
 @dataclass(slots=True, eq=False)
 class Cluster:
     """One voice as the present clustering sees it."""
@@ -201,6 +212,26 @@ class Voices:
         near = {number: float(mean @ other) for number, other in self.speakers.items()}
         best = max(near, key=lambda number: (near[number], -number), default=UNKNOWN)
         return best if near.get(best, -1.0) >= self._s.lend else UNKNOWN
+
+    # -- from process to process -----------------------------------------------------------------
+
+    def export(self) -> list[KnownVoice]:
+        """Every speaker, as if all evidence were frozen now; strangers are left out."""
+        known = {v.number: Voice(v.number, v.total, v.seconds, v.heard_s) for v in self._voices}
+        known.pop(UNKNOWN, None)
+        for evidence in self.evidence:
+            if evidence.voice != UNKNOWN and not evidence.frozen:
+                voice = known.setdefault(
+                    evidence.voice, Voice(evidence.voice, np.zeros_like(evidence.vector))
+                )
+                total = evidence.vector * np.float32(evidence.seconds)
+                voice.take(total, evidence.seconds, evidence.gain, self._s.weight_s)
+        return [KnownVoice(n, v.total, v.seconds, v.heard_s) for n, v in sorted(known.items())]
+
+    def restore(self, known: Iterable[KnownVoice]) -> None:
+        """Take over what another exported; before anything is heard."""
+        self._voices = [Voice(v.number, v.total, v.seconds, v.heard_s) for v in known]
+        self.speakers = {voice.number: voice.total / np.float32(voice.seconds) for voice in self._voices}
 
     # -- freezing --------------------------------------------------------------------------------
 

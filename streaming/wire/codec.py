@@ -45,7 +45,7 @@ _REMEDIES = {
     "id": "use a text of 1 to 128 characters",
     "data": "use bytes (base64 in JSON)",
     "session": "use ready.session of the session to go on with",
-    "token": "use ready.token of the session (a reader: ready.read_token)",
+    "token": "use ready.token of the session (a reader: ready.read_token); in start a key or token, or none",
     "last_seq": "use the greatest seq that came, or leave it out for everything",
     "next_sample": "use the oldest sample that can still be sent, at 16,000 a second",
     "after": "use the greatest seq that came, or leave it out for everything",

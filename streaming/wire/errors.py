@@ -32,6 +32,8 @@ class CloseCode(IntEnum):
     """The server is full: connect again after `retry_after_ms`."""
     BAD_REQUEST = 4400
     """The client broke the protocol: it must change before it tries again."""
+    UNAUTHORIZED = 4401
+    """The key or token is missing, unknown, used, or not for this."""
     GONE = 4404
     """No such session goes on here: start a new one."""
     TIMEOUT = 4408

@@ -80,6 +80,8 @@ class Start(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True,
     voices: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...], Meta(max_length=64)] = ()
     """Names of enrolled voices that may be recognized here."""
     options: Options = Options()
+    token: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
+    """Key or single-use token, where neither a header nor a subprotocol brought it."""
 
 
 class Audio(Struct, frozen=True, forbid_unknown_fields=True, tag="audio"):

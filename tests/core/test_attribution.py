@@ -113,6 +113,31 @@ def test_words_nobody_listened_to_yet_split_nothing() -> None:
     assert reader.spoken() == [(1, "w0 w1 w2 w3 w4 w5 w6 w7")]
 
 
+def test_a_word_just_heard_may_still_be_somebody_elses() -> None:
+    """The ear's last word on a border comes a little after it: until then nothing is split there."""
+    said = words(5)
+    line = Timeline([0, 2 * SECOND], [1, 2], heard=said[4].end + SECOND // 10)
+    reader = Reader()
+    attribution = Attribution(line, itertools.count(1))
+    reader.read(attribution.receive(segment(said)))
+    assert reader.spoken() == [(1, "w0 w1 w2 w3 w4")]
+    line.heard += SECOND
+    reader.read(attribution.review())
+    assert reader.spoken() == [(1, "w0 w1 w2 w3"), (2, "w4")]
+
+
+def test_what_is_frozen_is_not_split_by_later_evidence() -> None:
+    said = words(8)
+    line = Timeline([0, 2 * SECOND], [1, 2], heard=2 * SECOND, frozen=10 * SECOND)
+    reader = Reader()
+    attribution = Attribution(line, itertools.count(1))
+    reader.read(attribution.receive(segment(said, final=True)))
+    assert reader.frozen == {1}
+    line.heard = 10 * SECOND
+    reader.read(attribution.review())
+    assert reader.spoken() == [(1, "w0 w1 w2 w3 w4 w5 w6 w7")]
+
+
 def test_a_new_label_alone_is_told_without_the_words() -> None:
     line, reader = Timeline(heard=10 * SECOND), Reader()
     attribution = Attribution(line, itertools.count(1))

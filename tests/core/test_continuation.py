@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.contract import FRAME, RecognitionTask, Word
@@ -80,6 +80,7 @@ def accounted(segments: list[SegmentUpdated], settled: int) -> tuple[Covered, ..
     st.lists(st.floats(0.0, 1.0), min_size=1, max_size=4).map(sorted),
     st.sampled_from([0, 1, 200]),
 )
+@example(seed=22, words=15, pauses=0.6, cuts=[0.1875], early=0)  # the first window began inside a known word
 @settings(max_examples=80, deadline=None)
 def test_killed_anywhere_it_says_what_was_said(
     seed: int, words: int, pauses: float, cuts: list[float], early: int
@@ -115,3 +116,19 @@ def test_killed_anywhere_it_says_what_was_said(
         at = span.end
     assert at == said.samples
     assert not reader.gaps
+
+
+def test_a_word_at_the_seam_is_heard_whole_behind_words_that_are_known() -> None:
+    """The first window begins before what is settled, and what is known of it is its forced prefix."""
+    said = truth(3, 40, pauses=0.0)
+    first = Life(Oracle(said, random.Random(3), noise=0.0), NOTHING, Reader(), 0)
+    first.play(10 * SECOND)
+    settled, known = first.session.settled, tuple(first.reader.words)
+    second = Life(first.oracle, Continuation(settled, known, len(known)), Reader(), 0)
+    second.reader.words = list(known)
+    asked = len(first.oracle.tasks)
+    second.play(12 * SECOND)
+    task = first.oracle.tasks[asked]
+    assert task.start <= settled - 2 * SECOND
+    assert task.prefix == tuple(w for w in known if w.start + w.end >= 2 * task.start)
+    assert task.prefix

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.support.sound import expected, s16, speech
 
@@ -90,7 +90,11 @@ async def test_limits_come_from_the_file(tmp_path: Path) -> None:
     async with connect(url) as first:
         await first.send(json.dumps({"type": "start"}))
         await first.recv()
-        async with connect(url) as second:
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(url)
+        assert refused.value.response.status_code == 503
+        assert refused.value.response.headers["retry-after"] == "5"
+        async with connect(f"{url}?resume=1") as second:
             await second.send(json.dumps({"type": "start"}))
             assert json.loads(await second.recv())["code"] == "overloaded"
             await second.wait_closed()

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.fake import FakeEncoder, say
+from streaming.remembering import encode
+from streaming.restore import LOST
+from streaming.stored import Batch
+from streaming.wire.messages import Ended, Read
+from tests.streaming.test_reader import reader, seen
 from tests.streaming.test_resume import CASES, WHOLE, audio, said, start_of
 from tests.support.comeback import Comeback
 from tests.support.lives import Lives, living
+from tests.support.sound import expected, s16, speech
+from tests.support.virtual import settle
 
 deaths = st.lists(
     st.tuples(
@@ -57,3 +68,263 @@ def test_killed_anywhere_a_session_says_what_it_would_have_said(
         assert span.start == at < span.end
         at = span.end
     assert at == receipt.samples
+
+
+SPOKEN = s16(speech("xxx...xxxx.."))
+
+
+async def interrupted(world: Lives, data: bytes = SPOKEN, **start: Any) -> Comeback:
+    """A client in the middle of its second segment when the process dies."""
+    client = Comeback(world, start, data, 2, 16_000)
+    await client.begin()
+    while client.sent < len(data) * 3 // 4:
+        await client.speak(3200)
+    client.hear()
+    await world.die()
+    return client
+
+
+async def closed(client: Comeback) -> None:
+    while client.channel.closed is None:  # noqa: ASYNC110 - what the server does sets no event
+        await asyncio.sleep(0.1)
+
+
+def stored(world: Lives, client: Comeback) -> list[Any]:
+    assert client.captions.ready is not None
+    found = world.store.load(client.captions.ready.session)
+    assert found is not None
+    return list(found.states)
+
+
+def test_durable_is_what_a_restored_session_does_not_ask_for_again() -> None:
+    async def body(world: Lives) -> None:
+        client = await interrupted(world)
+        (*_, ack) = client.channel.of("ack")
+        assert 0 < ack["durable"] <= ack["sample"]
+        ready = await client.come_back()
+        assert ready.next_sample >= ack["durable"]
+        assert ready.next_sample < ack["sample"], "what was being decoded is wanted again"
+        await client.end()
+        assert client.captions.committed.split() == expected("xxx...xxxx..")
+
+    living(body)
+
+
+def test_readers_are_there_again_before_the_speaker_is() -> None:
+    async def body(world: Lives) -> None:
+        client = await interrupted(world)
+        ready = client.captions.ready
+        assert ready is not None
+        overlay = reader(world, ready.session, Read(ready.read_token))
+        stranger = reader(world, ready.session, Read("guess"))
+        await asyncio.sleep(0.1)  # what closes the open segment is on disk before it is told
+        assert stranger.of("error")[0]["code"] == "read_refused"
+        assert seen(overlay).committed == client.captions.committed
+        await client.come_back()
+        await client.end()
+        await world.all_done()
+        assert seen(overlay).committed.split() == expected("xxx...xxxx..")
+        assert seen(overlay).faults == []
+
+    living(body)
+
+
+def test_to_whom_nobody_comes_back_is_given_its_receipt() -> None:
+    async def body(world: Lives) -> None:
+        client = await interrupted(world)
+        (*_, ack) = client.channel.of("ack")
+        await asyncio.sleep(121)
+        *_, ended, error = stored(world, client)
+        assert error.code == "expired"
+        assert isinstance(ended, Ended)
+        assert ended.receipt.samples >= ack["sample"]
+        assert {span.cause for span in ended.receipt.spans if span.cover == "gap"} == {LOST}
+        assert world.journal.live == frozenset()
+        # Who comes even later is told what became of it.
+        ready = await client.come_back()
+        assert ready.next_sample == ended.receipt.samples
+        await closed(client)
+        client.hear()
+        assert client.captions.receipt == ended.receipt
+        assert client.captions.faults == []
+
+    living(body)
+
+
+def test_the_receipt_is_there_though_the_process_died_on_sending_it() -> None:
+    async def body(world: Lives) -> None:
+        client = Comeback(world, {}, SPOKEN, 2, 16_000)
+        await client.begin()
+        while client.sent < len(SPOKEN):
+            await client.speak(3200)
+        client.channel.say({"type": "end"})
+        while not client.channel.of("end"):  # noqa: ASYNC110 - what the server sends sets no event
+            await asyncio.sleep(0.01)
+        client.hear(lost=2)
+        assert client.captions.receipt is None
+        await world.die()
+        await client.come_back(lost=2)
+        await closed(client)
+        client.hear()
+        assert client.captions.receipt is not None
+        assert client.channel.closed[0] == 1000
+        assert client.captions.committed.split() == expected("xxx...xxxx..")
+
+    living(body)
+
+
+def test_audio_that_the_client_has_no_more_is_a_gap() -> None:
+    async def body(world: Lives) -> None:
+        client = await interrupted(world)
+        ready = client.captions.ready
+        assert ready is not None
+        client.channel = world.client()
+        client.channel.say(
+            {
+                "type": "resume",
+                "session": ready.session,
+                "token": ready.token,
+                "last_seq": client.captions.seq,
+                "next_sample": 70_000,
+            }
+        )
+        again = await client._met()
+        assert again.next_sample >= 70_000
+        client.sent = 2 * again.next_sample
+        await client.end()
+        receipt = client.captions.receipt
+        assert receipt is not None
+        (gap,) = [span for span in receipt.spans if span.cover == "gap"]
+        assert (gap.end, gap.cause) == (again.next_sample, LOST)
+        assert client.captions.faults == []
+
+    living(body)
+
+
+def test_what_was_said_but_never_reached_the_disk_is_not_taken_back() -> None:
+    """A disk so slow that messages went out before they were on it: then there is nothing to go on with."""
+
+    async def body(world: Lives) -> None:
+        world.journal.lag_s = 0.0
+        client = Comeback(world, {}, SPOKEN, 2, 16_000)
+        ready = await client.begin()
+        world.journal.lag_s = 1000.0
+        while client.sent < len(SPOKEN) // 2:
+            await client.speak(3200)
+        client.hear()
+        assert client.captions.committed
+        acks = client.channel.of("ack")
+        assert acks[-1]["sample"] > 0 == acks[-1]["durable"]
+        await world.die()
+        # Even where somebody else brought the session back before.
+        reader(world, ready.session, Read(ready.read_token))
+        await settle()
+        client.channel = world.client()
+        client.channel.say(
+            {
+                "type": "resume",
+                "session": ready.session,
+                "token": ready.token,
+                "last_seq": client.captions.seq,
+            }
+        )
+        await closed(client)
+        assert client.channel.sent[-1]["code"] == "resume_refused"
+        assert "last_seq" in client.channel.sent[-1]["message"]
+
+    living(body)
+
+
+def test_names_outlive_the_process() -> None:
+    async def body(world: Lives) -> None:
+        stereo = s16(speech("xxx...xxxx..")).ljust(4 * 96_000, b"\0")
+        client = Comeback(
+            world,
+            {"audio": {"channels": 2}, "tracks": [{"name": "Ann"}, {}]},
+            stereo,
+            4,
+            16_000,
+        )
+        ready = await client.begin()
+        await client.speak(64_000)
+        for number, name in ((1, "Bea"), (2, "Cid")):
+            entry = world.services.sessions.find(ready.session)
+            assert entry is not None
+            entry.rename(number, name)
+        await asyncio.sleep(0.1)
+        await world.die()
+        await client.come_back()
+        await client.end()
+        assert client.captions.names == {1: "Bea", 2: "Cid"}
+
+    living(body)
+
+
+def test_without_a_time_to_come_back_a_session_is_finished_at_once() -> None:
+    async def body(world: Lives) -> None:
+        client = await interrupted(world)
+        await asyncio.sleep(1)
+        ended = stored(world, client)[-2]
+        assert isinstance(ended, Ended)
+
+    living(body, resume_s=0)
+
+
+def test_an_ended_session_may_still_be_named_in() -> None:
+    """Nobody waits for a disk that has nothing more to write."""
+
+    async def body(world: Lives) -> None:
+        client = Comeback(world, {"tracks": [{}]}, SPOKEN, 2, 16_000)
+        ready = await client.begin()
+        await client.end()
+        await world.die()
+        overlay = reader(world, ready.session, Read(ready.read_token))
+        await world.all_done()
+        assert seen(overlay).committed.split() == expected("xxx...xxxx..")
+        entry = world.services.sessions.find(ready.session)
+        assert entry is not None
+        entry.rename(1, "Ann")
+        await asyncio.sleep(0.1)
+        assert any(getattr(state, "name", None) == "Ann" for state in stored(world, client))
+        assert world.services.metrics.journal_late.value() == 0
+
+    living(body)
+
+
+def talk(*turns: tuple[int, float]) -> bytes:
+    """Who speaks for how many seconds, with a pause after each."""
+    pieces = []
+    for voice, seconds in turns:
+        pieces += [say(round(seconds * 16_000), voice), np.zeros(16_000, np.float32)]
+    return s16(np.concatenate(pieces))
+
+
+def labels(client: Comeback) -> list[int | None]:
+    """Who is said to speak, turn by turn."""
+    return [s.speaker for s in client.captions.ordered() if s.words]
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_voices_are_known_again_and_no_number_is_given_to_another(*, forgotten: bool) -> None:
+    """Who speaks first in the next process was the second to speak before. Where the voices were lost, for
+    another encoder is there now, everybody is somebody new."""
+
+    async def body(world: Lives) -> None:
+        data = talk((1, 6), (2, 6), (2, 6), (1, 6), (3, 6))
+        client = Comeback(world, {"options": {"speakers": True}}, data, 2, 16_000)
+        ready = await client.begin()
+        while client.sent < 2 * 16_000 * 14:
+            await client.speak(3200)
+        await asyncio.sleep(3)
+        client.hear()
+        assert labels(client) == [1, 2]
+        if forgotten:
+            world.store.write(Batch(voices={ready.session: encode([], FakeEncoder().traits)}))
+            world.journal.dead = True
+        await world.die()
+        await client.come_back()
+        await client.end()
+        assert client.captions.faults == []
+        assert labels(client) == ([1, 2, 3, 4, 5] if forgotten else [1, 2, 2, 1, 3])
+
+    living(body, encoder=FakeEncoder())

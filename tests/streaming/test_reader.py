@@ -131,3 +131,23 @@ def test_who_may_not_read() -> None:
         assert another.closed == (1000, "done")
 
     serving(body, max_readers=2)
+
+
+def test_readers_and_speakers_have_seats_for_as_long_as_they_are_there() -> None:
+    async def body(world: World) -> None:
+        speaker, ready = await begun(world, "xx...")
+        sessions = world.services.sessions
+        assert sessions.seated == 1
+        reading = reader(world, ready["session"], Read(ready["read_token"]))
+        refused = reader(world, ready["session"], Read("wrong"))
+        await settle()
+        assert sessions.seated == 2
+        assert refused.closed is not None
+        reading.leave()
+        await settle()
+        assert sessions.seated == 1
+        speaker.leave()
+        await settle()
+        assert sessions.seated == 0
+
+    serving(body)

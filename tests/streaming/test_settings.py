@@ -92,7 +92,7 @@ def test_every_list_can_come_from_the_environment() -> None:
     sections = {field.name: field.type for field in msgspec.structs.fields(Settings)}
     lists = {
         f"{name}.{field.name}"
-        for name in ("server", "engine", "encoder", "limits")
+        for name in ("server", "sites", "engine", "encoder", "limits")
         for field in msgspec.structs.fields(sections[name])
         if isinstance(field.default, tuple)
     }

@@ -136,7 +136,9 @@ async def test_no_session_no_method_and_a_body_that_does_not_come() -> None:
         assert (await http.get(url)).status_code == 405
         host, _, port = running.address.partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(b"PUT /v1/sessions/x/speakers/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\n{")
+        writer.write(
+            b"PUT /v1/sessions/x/speakers/1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20\r\n\r\n{"
+        )
         answer: Any = await asyncio.wait_for(reader.read(), 5)
         assert answer.startswith(b"HTTP/1.1 408 ")
         assert b"body: was not whole within 0.2 s" in answer

@@ -76,9 +76,11 @@ class MemoryTransport(asyncio.Transport):
 class House:
     """A server's protocols without a server."""
 
-    def __init__(self, app: App, most: int = 4, sessions: int = 0) -> None:
+    def __init__(
+        self, app: App, most: int = 4, sessions: int = 0, spare: int = 0, asked: frozenset[str] = frozenset()
+    ) -> None:
         self.sessions = sessions
-        door = Door(most, 10.0, 5.0, lambda: self.sessions)
+        door = Door(most, 10.0, 5.0, lambda: self.sessions, spare, asked)
         self.config = uvicorn.Config(
             app, http=http_protocol(door), ws=Protocol, lifespan="off", log_config=None, ws_ping_interval=None
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.dispatcher import Dispatcher, DispatchSettings
-from engine.fake import FakeDetector, FakeRecognizer, FakeScript
+from engine.fake import FakeDetector, FakeEncoder, FakeRecognizer, FakeScript
 from streaming.core.settings import SessionSettings
 from streaming.history import History
 from streaming.journal import Journal
@@ -65,14 +65,17 @@ class Lives(World):
     store: Store
     limits: LimitSettings
     script: FakeScript
+    encoder: FakeEncoder | None = None
     tending: asyncio.Task[None]
 
     @classmethod
-    def over(cls, store: Store, script: FakeScript, limits: LimitSettings) -> Lives:
+    def over(
+        cls, store: Store, script: FakeScript, limits: LimitSettings, encoder: FakeEncoder | None
+    ) -> Lives:
         engine = FakeRecognizer(script)
         world = cls.__new__(cls)
         world.store, world.limits, world.script, world.tasks = store, limits, script, []
-        world.engine = engine
+        world.engine, world.encoder = engine, encoder
         world.begin()
         return world
 
@@ -80,7 +83,7 @@ class Lives(World):
         """A process begins."""
         metrics = Metrics()
         self.journal = VirtualJournal(self.store, metrics, clock=lambda: 1000 + self.journal._loop.time())
-        history = History(self.journal, JournalSettings(), _inline)
+        history = History(self.journal, JournalSettings(), read=_inline)
         self.services = Services(
             session=SessionSettings(),
             limits=self.limits,
@@ -90,6 +93,7 @@ class Lives(World):
             metrics=metrics,
             inline=1 << 30,
             history=history,
+            encoder=self.encoder,
         )
         self.tending = asyncio.create_task(history.tend(self.services))
 
@@ -105,13 +109,19 @@ class Lives(World):
         self.begin()
 
 
-def living(body: Callable[[Lives], Awaitable[None]], script: FakeScript | None = None, **limits: Any) -> None:
+def living(
+    body: Callable[[Lives], Awaitable[None]],
+    script: FakeScript | None = None,
+    *,
+    encoder: FakeEncoder | None = None,
+    **limits: Any,
+) -> None:
     """Run the body with a server that may die."""
 
     async def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             store = Store(Path(folder) / "journal.sqlite3")
-            world = Lives.over(store, script or FakeScript(delay_s=0.05), LimitSettings(**limits))
+            world = Lives.over(store, script or FakeScript(delay_s=0.05), LimitSettings(**limits), encoder)
             await body(world)
             await world.all_done()
             await asyncio.sleep(1)

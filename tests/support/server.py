@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+import ssl
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -37,28 +38,35 @@ class Running:
 
 @asynccontextmanager
 async def server(
-    script: FakeScript | None = None, *, recognizer: Recognizer | None = None, **limits: Any
+    script: FakeScript | None = None,
+    *,
+    recognizer: Recognizer | None = None,
+    services: Mapping[str, Any] | None = None,
+    tls: ssl.SSLContext | None = None,
+    **limits: Any,
 ) -> AsyncIterator[Running]:
+    """`services` are more fields of `Services`."""
     bounds = LimitSettings(**limits)
     metrics = Metrics()
     dispatcher = Dispatcher(recognizer or FakeRecognizer(script), DispatchSettings(), observer(metrics))
-    services = Services(
+    shared = Services(
         session=SessionSettings(),
         limits=bounds,
         sessions=Sessions(ServerSettings(), bounds),
         dispatcher=dispatcher,
         detector=FakeDetector(),
         metrics=metrics,
+        **(services or {}),
     )
-    async with listening(services) as running:
+    async with listening(shared, tls) as running:
         yield running
 
 
 @asynccontextmanager
-async def listening(services: Services) -> AsyncIterator[Running]:
+async def listening(services: Services, tls: ssl.SSLContext | None = None) -> AsyncIterator[Running]:
     """These services on loopback; drained and closed at the end."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        uvicorn = server_for(services)
+        uvicorn = server_for(services, tls)
         serving = asyncio.create_task(uvicorn.serve(sockets=[listener]))
         await uvicorn.listening.wait()
         try:

@@ -32,9 +32,13 @@ class World:
 
     def client(self, buffer: int = 4) -> MemoryChannel:
         channel = MemoryChannel(buffer)
-        connection = Connection(channel, JsonCodec(), self.services)
-        self.tasks.append(asyncio.create_task(connection.run()))
+        self.connect(channel)
         return channel
+
+    def connect(self, channel: MemoryChannel) -> asyncio.Task[None]:
+        """Serve whoever holds the other end."""
+        self.tasks.append(asyncio.create_task(Connection(channel, JsonCodec(), self.services).run()))
+        return self.tasks[-1]
 
     async def all_done(self) -> None:
         async with asyncio.timeout(3600):

@@ -1,0 +1,50 @@
+"""What a run found, as a table. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .run import KINDS, Leak, Result
+
+_HEAD = ("fault", "scenarios", "failed", "struck", "resumes", "sessions", "receipts", "words", "longest")
+
+
+def table(results: Sequence[Result], leaks: Sequence[Leak], took_s: float) -> str:
+    """Markdown: one row a kind, the sum, then what each server held before and after."""
+    rows = [_row(kind, [r for r in results if r.scenario.kind == kind]) for kind in KINDS]
+    lines = ["| " + " | ".join(_HEAD) + " |", "|" + " --- |" * len(_HEAD)]
+    lines += [row for row in rows if row] + [_row("all", results)]
+    expected = sum(r.trial.expected for r in results)
+    if expected:
+        lines.append(
+            f"\n{sum(r.trial.apart for r in results)} of {expected} words differ from runs without faults."
+        )
+    lines.append(f"\n{took_s:.0f} s.")
+    for leak in leaks:
+        old, new = leak.before, leak.after
+        text = "; ".join(leak.problems) or "nothing held"
+        if old.rss is not None and new.rss is not None:
+            text += (
+                f" (open files {old.files} -> {new.files}, threads {old.threads} -> {new.threads},"
+                f" RSS {old.rss >> 20} -> {new.rss >> 20} MiB)"
+            )
+        lines.append(f"{leak.name}: {text}")
+    return "\n".join(lines) + "\n"
+
+
+def _row(name: str, results: Sequence[Result]) -> str:
+    if not results:
+        return ""
+    trials = [r.trial for r in results]
+    cells = (
+        name,
+        len(results),
+        sum(bool(t.faults) for t in trials),
+        sum(t.struck for t in trials),
+        sum(t.resumes for t in trials),
+        sum(t.sessions for t in trials),
+        sum(t.receipts for t in trials),
+        sum(t.words for t in trials),
+        f"{max(r.took_s for r in results):.0f} s",
+    )
+    return "| " + " | ".join(map(str, cells)) + " |"

@@ -1,0 +1,215 @@
+"""The gate in front of all routes: to which names this server answers, whose pages may ask, who may what.
+
+Everything is closed but what a rule opens: a route without one is the administrator's. Two doors are open to
+anybody, `PUBLIC`. On sockets a browser may say who it is in its first message; whoever serves such a socket
+asks `Authority.admit` again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from starlette.datastructures import MutableHeaders
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as AsgiScope
+from starlette.websockets import WebSocket
+
+from . import tokens
+from .auth import LONGEST, Caller, secret_of
+from .keys import Scope
+from .services import Services
+from .wire.errors import shown
+
+PUBLIC = frozenset({"/healthz", "/readyz"})
+
+CALLER = "seamscribe.caller"
+"""In the scope of a request: its `Caller`, or None on a socket whose client has yet to say."""
+
+_SESSION = re.compile(r"/v1/sessions/([^/]*)(?:/.*)?", re.DOTALL)
+_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What one kind of request needs."""
+
+    methods: frozenset[str]
+    path: re.Pattern[str]
+    scopes: tuple[Scope, ...]
+    """Any of them."""
+
+
+def _rule(methods: str, path: str, *scopes: Scope) -> Rule:
+    return Rule(frozenset(methods.split()), re.compile(path), scopes)
+
+
+SOCKET = "SOCKET"
+"""The method of a websocket's handshake, here."""
+
+RULES = (
+    _rule("SOCKET GET HEAD", r"/v1/stream", Scope.SPEAK),
+    _rule("SOCKET", r"/v1/sessions/[^/]+/events", Scope.READ),
+    _rule("GET HEAD", r"/v1/sessions/[^/]+/transcript\.[a-z0-9]+", Scope.READ),
+    _rule("PUT DELETE", r"/v1/sessions/[^/]+/speakers/[^/]+", Scope.SPEAK),
+    _rule("POST", r"/v1/tokens", Scope.SPEAK, Scope.READ),
+    _rule("GET HEAD", r"/metrics", Scope.WATCH),
+)
+_ADMIN = (Scope.ADMIN,)
+
+HEADERS = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+"""On every answer that does not say otherwise. A page brings a policy of its own."""
+
+_HSTS = "max-age=31536000"
+
+
+class Guard:
+    """ASGI in front of the application."""
+
+    def __init__(self, app: ASGIApp, services: Services) -> None:
+        self._app = app
+        self._services = services
+        self._auth = services.auth
+        self._sites = services.sites
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope["headers"])
+        send = _dressed(scope, send, self._shared(headers.origin))
+        refusal = await self._judge(scope, headers)
+        if refusal is None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await WebSocket(scope, receive, send).send_denial_response(refusal)
+        else:
+            await refusal(scope, receive, send)
+
+    async def _judge(self, scope: AsgiScope, headers: Headers) -> Response | None:
+        """None where the request may go on; its caller is in the scope then."""
+        path = scope["path"]
+        method = SOCKET if scope["type"] == "websocket" else scope["method"]
+        if path in PUBLIC and method in ("GET", "HEAD"):
+            scope[CALLER] = None
+            return None
+        if refusal := self._site(headers):
+            return refusal
+        if method == "OPTIONS" and headers.origin and self._sites.listed(headers.origin):
+            return Response(status_code=204, headers=_PREFLIGHT)
+        session = _SESSION.fullmatch(path)
+        if session and not _ID.fullmatch(session.group(1)):
+            return _refuse(404, "session: is an id of letters, digits, - and _")
+        rule = next((r for r in RULES if method in r.methods and r.path.fullmatch(path)), None)
+        scopes = rule.scopes if rule else _ADMIN
+        id = session.group(1) if session else None
+        secret = secret_of(scope["headers"], scope.get("subprotocols", ()))
+        return await self._admit(scope, method, scopes, id, secret)
+
+    async def _admit(
+        self, scope: AsgiScope, method: str, scopes: Sequence[Scope], id: str | None, secret: str | None
+    ) -> Response | None:
+        if secret is None and method == SOCKET and scopes != _ADMIN and not self._auth.open:
+            scope[CALLER] = None  # the first message may say
+            return None
+        caller = self._auth.caller(secret) or await self._of_session(id, secret)
+        wanted = " or ".join(scopes)
+        if caller is None:
+            self._services.metrics.refused.add(reason="unauthorized")
+            return _refuse(
+                401,
+                f"Authorization: a key or token with the scope {wanted} is needed: send Bearer and the key",
+                {"www-authenticate": 'Bearer realm="seamscribe"'},
+            )
+        if not any(caller.may(one, id) for one in scopes):
+            self._services.metrics.refused.add(reason="forbidden")
+            return _refuse(403, f"Authorization: the scope {wanted} is needed, and what was sent has it not")
+        scope[CALLER] = caller
+        return None
+
+    async def _of_session(self, id: str | None, secret: str | None) -> Caller | None:
+        """Whoever shows a token of the session that it asks about."""
+        if id is None or not secret or len(secret) > LONGEST:
+            return None
+        entry, history = self._services.sessions.find(id), self._services.history
+        if entry is not None:
+            digests = (entry.token_digest, entry.read_digest)
+        elif history is None or (digests := await history.digests(id) or (b"", b"")) == (b"", b""):
+            return None
+        own, reading = (bool(kept) and tokens.fits(secret, kept) for kept in digests)
+        if own:
+            return Caller(scopes=frozenset({Scope.SPEAK, Scope.READ}), session=id)
+        return Caller(scopes=frozenset({Scope.READ}), session=id) if reading else None
+
+    def _site(self, headers: Headers) -> Response | None:
+        if not self._sites.answers_to(headers.host, open=self._auth.open):
+            return _refuse(
+                421,
+                f"Host: {shown(headers.host or '')} is no name of this server: use its address, or list the"
+                " name in sites.hosts",
+            )
+        if headers.origin is not None and not self._sites.welcome(headers.origin, headers.host):
+            return _refuse(
+                403,
+                f"Origin: pages of {shown(headers.origin)} may not ask here: list the site in sites.origins",
+            )
+        return None
+
+    def _shared(self, origin: str | None) -> dict[str, str]:
+        """What lets a listed site's page read the answer."""
+        if origin is None or not self._sites.listed(origin) or any(ord(c) < 33 for c in origin):
+            return {}
+        return {
+            "access-control-allow-origin": origin,
+            "vary": "Origin",
+            "cross-origin-resource-policy": "cross-origin",
+        }
+
+
+_PREFLIGHT = {
+    "access-control-allow-methods": "GET, POST, PUT, DELETE",
+    "access-control-allow-headers": "authorization, content-type",
+    "access-control-max-age": "600",
+}
+
+
+class Headers:
+    """The two that tell where a request comes from, and whom it means."""
+
+    def __init__(self, raw: Sequence[tuple[bytes, bytes]]) -> None:
+        found = dict(raw)
+        self.host = _text(found.get(b"host"))
+        self.origin = _text(found.get(b"origin"))
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("latin-1").strip()
+
+
+def _refuse(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
+    return PlainTextResponse(f"{message}.\n", status, headers)
+
+
+def _dressed(scope: AsgiScope, send: Send, shared: dict[str, str]) -> Send:
+    """Sends answers with the headers that all have."""
+    defaults = {**HEADERS, **shared}
+    if scope.get("scheme") in ("https", "wss"):
+        defaults["strict-transport-security"] = _HSTS
+
+    async def dressed(message: Message) -> None:
+        if message["type"] in ("http.response.start", "websocket.http.response.start"):
+            headers = MutableHeaders(scope=message)
+            for name, value in defaults.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return dressed
