@@ -123,7 +123,10 @@ class Admission:
         self._metrics.memory.set(memory)
         if (closed := self._capacity.closed) != self._closed:
             self._closed = closed
-            logger.info("new sessions are %s", "taken again" if closed is None else f"refused: {closed}")
+            if closed is None:
+                logger.info("new sessions are taken again")
+            else:
+                logger.info("new sessions are refused: %(cause)s", {"cause": closed})
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -141,7 +144,7 @@ class Admission:
             try:
                 self.look()
             except OSError as error:  # /proc is full of surprises; the last look holds
-                logger.warning("the load cannot be measured: %s", error)
+                logger.warning("the load cannot be measured: %(error)s", {"error": error})
             await asyncio.sleep(LOOK_S)
 
 

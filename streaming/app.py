@@ -91,7 +91,7 @@ def _encoder(settings: Settings) -> SpeakerEncoder | None:
     try:
         return open_encoder(settings)
     except (EngineError, ImportError) as error:
-        logger.warning("voices are not told apart: %s", error)
+        logger.warning("voices are not told apart: %(error)s", {"error": error})
         return None
 
 

@@ -112,7 +112,8 @@ class Connection:
 
     async def _refuse(self, error: WireError) -> None:
         self._services.metrics.refused.add(reason=error.code)
-        logger.info("client refused: %s: %s", error.code, shown(error.message, 400))
+        said = {"code": error.code, "reason": shown(error.message, 400)}
+        logger.info("client refused: %(code)s: %(reason)s", said)
         await part(self._channel, self._codec, error, 0)
 
     def _start(self, start: Start) -> Serving:
@@ -149,7 +150,7 @@ class Connection:
             raise ResumeRefused("last_seq: what was said last never reached this server's disk")
         assert entry.ready is not None, "whoever has its token was told it in ready"
         self._services.metrics.resumed.add()
-        logger.info("session %s resumed", short(entry.id))
+        logger.info("session %(session)s resumed", {"session": short(entry.id)})
         writer = Writer(self._channel, self._codec, entry, self._limits, resume.last_seq)
         ready = replace(entry.ready, seq=writer.at, resumed=True, next_sample=next)
         return Serving(self._channel, self._codec, self._services, entry, writer, ready, resume.token)
@@ -204,13 +205,14 @@ class Serving:
                     helper.cancel()
         except* Exception:
             # A bug of one connection leaves the session to the next.
-            logger.exception("a connection of session %s failed", short(self._entry.id))
+            logger.exception("a connection of session %(session)s failed", {"session": short(self._entry.id)})
             self._part(InternalFault(self._entry.id))
         if live is not None:
             live.detach(self, for_good=self._for_good)
         if self._entry.live is not None:
             self._services.metrics.parted.add(reason=self._reason)
-            logger.info("session %s lost its connection: %s", short(self._entry.id), self._reason)
+            parted = {"session": short(self._entry.id), "reason": self._reason}
+            logger.info("session %(session)s lost its connection: %(reason)s", parted)
         if self._fault is not None:
             await part(self._channel, self._codec, self._fault, self._writer.at)
 

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, cast
 
+from engine.contract import SAMPLE_RATE
+
 from . import tokens
 from .errors import Expired
 from .journal import Journal
@@ -92,7 +94,8 @@ class History:
         except BaseException:
             services.sessions.discard(entry)
             raise
-        logger.info("session %s goes on from %.1f s", short(entry.id), place.clock / 16_000)
+        at = {"session": short(entry.id), "at_s": place.clock / SAMPLE_RATE}
+        logger.info("session %(session)s goes on from %(at_s).1f s", at)
         services.sessions.host(entry, live)
 
     def _entry(self, stored: Stored, log: Log, services: Services) -> Entry:
@@ -130,7 +133,9 @@ class History:
             received, tracks = stored.progress.received, bool(stored.opened.start.tracks)
             log.put(receipt(skip(revive(stored, log), log, received, tracks=tracks), received))
             log.put(told(Expired(waited_s), 0))
-            logger.info("session %s of an earlier process was finished", short(stored.id))
+            logger.info(
+                "session %(session)s of an earlier process was finished", {"session": short(stored.id)}
+            )
         recorder.end()
 
     def _recorder(self, stored: Stored) -> Recorder:
@@ -180,4 +185,4 @@ class History:
             for id in gone:
                 await audio.delete(id)
         if gone:
-            logger.info("journal: %d old sessions were deleted", len(gone))
+            logger.info("journal: %(sessions)d old sessions were deleted", {"sessions": len(gone)})

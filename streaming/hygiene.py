@@ -1,14 +1,18 @@
 """Log lines without secrets, and without lines of a client's making.
 
-Whatever is logged, by whomever, goes through one formatter: it strikes out what stands where secrets stand
-(headers, queries, subprotocols, fields of messages), what looks like a key, and all but the beginning of a
-session's id; control characters of a message are written as escapes.
+Whatever is logged, by whomever, goes through one of two formatters, of text or of JSON: they strike out
+what stands where secrets stand (headers, queries, subprotocols, fields of messages), what looks like a key,
+and all but the beginning of a session's id; control characters of a message are written as escapes.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
 
 STRUCK = "***"
 
@@ -51,7 +55,8 @@ def _escape(found: re.Match[str]) -> str:
 
 
 class Clean(logging.Formatter):
-    """Formats like `inner`, cleanly. Tracebacks keep their lines, for they are ours."""
+    """Formats like `inner`, cleanly. A traceback keeps its lines, each behind a bar: what an exception quotes
+    of a client begins no line of the log."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
@@ -59,13 +64,65 @@ class Clean(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         clean = logging.makeLogRecord(record.__dict__)
-        clean.msg, clean.args = one_line(struck(_message(record))), ()
-        clean.exc_text = None  # written anew: another handler may have kept it
+        clean.msg, clean.args = _message(record), ()
+        # Written anew: another handler may have kept it.
+        clean.exc_info, clean.exc_text = None, _lines(_traceback(record), "| ")
+        clean.stack_info = _lines(record.stack_info, "| ")
         return struck(self._inner.format(clean))
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line, in ASCII whatever the locale: `ts` (UTC), `level`, `logger`, `message`;
+    `session`, the beginning of its id, and `fields` where the record has named arguments; `exception`, a
+    traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        message = _message(record)
+        line: dict[str, object] = {
+            "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": one_line(struck(record.name)),
+            "message": message,
+        }
+        named = record.args if isinstance(record.args, Mapping) else {}
+        fields = {one_line(str(name)): _value(value, message) for name, value in named.items()}
+        if "session" in fields:
+            line["session"] = fields.pop("session")
+        if fields:
+            line["fields"] = fields
+        if traceback := _lines(_traceback(record)):
+            line["exception"] = struck(traceback)
+        if stack := _lines(record.stack_info):
+            line["stack"] = struck(stack)
+        return json.dumps(line)
+
+
+FORMATS: Mapping[str, logging.Formatter] = {
+    "text": Clean(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")),
+    "json": JsonLines(),
+}
+"""By the names that `server.log_format` has for them."""
 
 
 def _message(record: logging.LogRecord) -> str:
     try:
-        return record.getMessage()
-    except (TypeError, ValueError) as error:
-        return f"{record.msg!r} cannot be formatted: {error}"
+        text = record.getMessage()
+    except (TypeError, ValueError, KeyError) as error:
+        text = f"{record.msg!r} cannot be formatted: {error}"
+    return one_line(struck(text))
+
+
+def _value(value: object, message: str) -> object:
+    """A named argument as it may be known: what was struck out of the message is no field either."""
+    if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    text = one_line(struck(str(value)))
+    return text if text in message else STRUCK
+
+
+def _traceback(record: logging.LogRecord) -> str | None:
+    return logging.Formatter().formatException(record.exc_info) if record.exc_info else None
+
+
+def _lines(text: str | None, before: str = "") -> str | None:
+    return "\n".join(f"{before}{one_line(line)}" for line in text.split("\n")) if text else None

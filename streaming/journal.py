@@ -132,7 +132,10 @@ class Journal:
         if recorder := self._recorders.pop(session, None):
             recorder.over()
         self._metrics.journal_lost.add()
-        logger.error("journal: session %s is not kept any further: too much waits for the disk", session[:8])
+        logger.error(
+            "journal: session %(session)s is not kept any further: too much waits for the disk",
+            {"session": session[:8]},
+        )
 
     def late(self) -> None:
         """The disk is slower than a message may wait."""
@@ -204,7 +207,8 @@ class Journal:
         if not self._failing:
             self._failing = True
             logger.warning(
-                "journal: cannot be written (%s): sessions go on, but would not outlive this process", error
+                "journal: cannot be written (%(error)s): sessions go on, but would not outlive this process",
+                {"error": error},
             )
         for recorder in self._recorders.values():
             recorder.release(all=True)

@@ -107,7 +107,7 @@ class AudioKeeper:
             job()
         except (OSError, ValueError, self._av.FFmpegError) as error:
             if not self._failing:
-                logger.warning("audio is not kept: %s", error)
+                logger.warning("audio is not kept: %(error)s", {"error": error})
             self._failing = True
         else:
             self._failing = False

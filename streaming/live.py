@@ -202,7 +202,7 @@ class Live:
     async def run(self) -> None:
         """From `ready` until nothing more will be said; raises nothing but cancellation."""
         self._services.metrics.started.add()
-        logger.info("session %s started", short(self._entry.id))
+        logger.info("session %(session)s started", {"session": short(self._entry.id)})
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -216,7 +216,7 @@ class Live:
                 self._conclude()
         except* Exception:
             # The one broad net: a bug must not take other sessions along, nor leave the client waiting.
-            logger.exception("session %s failed", short(self._entry.id))
+            logger.exception("session %(session)s failed", {"session": short(self._entry.id)})
             self._fault = InternalFault(self._entry.id)
             self._conclude()
 
@@ -231,10 +231,12 @@ class Live:
             outcome = Outcome(self._fault.close, self._fault.code)
         self._services.metrics.closed.add(code=str(int(outcome.code)), reason=outcome.reason)
         logger.info(
-            "session %s ended: %s, %.1f s",
-            short(self._entry.id),
-            outcome.reason,
-            self.received / SAMPLE_RATE,
+            "session %(session)s ended: %(reason)s, %(audio_s).1f s",
+            {
+                "session": short(self._entry.id),
+                "reason": outcome.reason,
+                "audio_s": self.received / SAMPLE_RATE,
+            },
         )
         if self._keeper is not None:
             self._keeper.finish(self._entry.id)

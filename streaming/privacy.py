@@ -99,6 +99,8 @@ class Redactor:
             if not self._warned:
                 self._warned = True
                 # Not the error's text, which may quote what it was given.
-                logger.error("privacy.redact failed (%s): words are masked", type(error).__name__)
+                logger.error(
+                    "privacy.redact failed (%(error)s): words are masked", {"error": type(error).__name__}
+                )
             return [MASK] * len(texts)
         return [text or MASK for text in found]

@@ -67,7 +67,8 @@ class Reader:
         except SlowReader:
             self._channel.abort()
         except WireError as error:
-            logger.info("reader refused: %s: %s", error.code, shown(error.message, 400))
+            said = {"code": error.code, "reason": shown(error.message, 400)}
+            logger.info("reader refused: %(code)s: %(reason)s", said)
             await part(self._channel, self._codec, error, 0)
         except Exception:
             logger.exception("a reader failed")
@@ -117,7 +118,7 @@ class Reader:
 
     async def _serve(self, entry: Entry, writer: Writer) -> None:
         self._services.metrics.readers.add()
-        logger.info("session %s has a reader", short(entry.id))
+        logger.info("session %(session)s has a reader", {"session": short(entry.id)})
         entry.readers += 1
         watching = asyncio.create_task(self._watch())
         writing = asyncio.create_task(self._write(entry, writer))

@@ -23,7 +23,7 @@ from .app import ENGINES, running
 from .door import Door, http_protocol
 from .errors import SettingsError
 from .guard import PUBLIC
-from .hygiene import Clean
+from .hygiene import FORMATS
 from .server import build
 from .services import Services
 from .settings import ServerSettings, Settings, load
@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
                 "journal.on": arguments.journal,
             },
         )
-        _log(settings.server.log_level)
+        _log(settings.server)
         return asyncio.run(serve(settings))
     except SettingsError as error:
         return _complain(str(error), 2)
@@ -230,7 +230,7 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
         if stop.is_set():
             loop.remove_signal_handler(number)
             signal.raise_signal(number)
-        logger.info("%s: finishing the running sessions", number.name)
+        logger.info("%(signal)s: finishing the running sessions", {"signal": number.name})
         stop.set()
 
     for number in handled:
@@ -271,8 +271,8 @@ def _complain(message: str, status: int) -> int:
     return status
 
 
-def _log(level: str) -> None:
+def _log(server: ServerSettings) -> None:
     handler = logging.StreamHandler()
-    handler.setFormatter(Clean(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")))
+    handler.setFormatter(FORMATS[server.log_format])
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    logger.setLevel(level.upper())
+    logger.setLevel(server.log_level.upper())

@@ -54,6 +54,8 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     keep_finished: Annotated[int, Meta(ge=0)] = 200
     """How many finished sessions are kept at most."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["text", "json"] = "text"
+    """Of the log on stderr; json writes an object a line."""
     tls_cert: str = ""
     """A file with the certificate and its chain (PEM); empty speaks plain HTTP."""
     tls_key: str = ""

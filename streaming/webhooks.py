@@ -140,13 +140,14 @@ class Webhooks:
         again = None if reason is None else self._again(delivery)
         outcome = "delivered" if reason is None else "failed" if again is not None else "given_up"
         self._metrics.webhooks.add(outcome=outcome)
+        said = {"webhook": delivery.id[:8], "outcome": outcome, "reason": reason}
         if reason is not None:
-            logger.warning("webhook %s %s: %s", delivery.id[:8], outcome, reason)
+            logger.warning("webhook %(webhook)s %(outcome)s: %(reason)s", said)
         try:
             await self._journal.run(lambda: self._journal.store.tried(delivery.id, again))
         except Exception:
             # The disk fails. Until it is back this one is under way, or it would be sent again and again.
-            logger.exception("webhook %s: its outcome cannot be written", delivery.id[:8])
+            logger.exception("webhook %(webhook)s: its outcome cannot be written", said)
             await asyncio.sleep(LOOK_S)
         del self._under_way[delivery.id]
         self._news.set()

@@ -51,8 +51,11 @@ async def until_closed(socket: ClientConnection) -> AsyncIterator[str | bytes]:
             yield await socket.recv()
 
 
-async def test_sigterm_finishes_running_sessions() -> None:
-    process, url = await started()
+@pytest.mark.parametrize("log_format", ["text", "json"])
+async def test_sigterm_finishes_running_sessions(tmp_path: Path, log_format: str) -> None:
+    config = tmp_path / "server.toml"
+    config.write_text(f'[server]\nlog_format = "{log_format}"\n', encoding="utf-8")
+    process, url = await started("--config", str(config))
     async with connect(url) as socket:
         await socket.send(json.dumps({"type": "start"}))
         ready = json.loads(await socket.recv())
@@ -73,6 +76,12 @@ async def test_sigterm_finishes_running_sessions() -> None:
     assert b"Traceback" not in log
     # Whoever knows a session's id may read its transcript.
     assert ready["session"].encode() not in log
+    if log_format == "json":
+        lines = [json.loads(line) for line in log.splitlines()]
+        (ended,) = (line for line in lines if "ended" in line["message"])
+        assert (ended["session"], ended["fields"]["reason"]) == (ready["session"][:8], "restarting")
+    else:
+        assert f"session {ready['session'][:8]} ended: restarting".encode() in log
 
 
 async def test_interrupt_without_clients() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import logging
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -17,13 +21,16 @@ from websockets.asyncio.client import connect as open_socket
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
+import streaming
 from streaming.auth import SUBPROTOCOL
-from streaming.hygiene import Clean, one_line, struck
+from streaming.hygiene import FORMATS, STRUCK, Clean, JsonLines, one_line, struck
 from streaming.serve import server_for
 from streaming.wire.codec import JSON_PROTOCOL
 from tests.support.keys import ADMIN, SPEAK, locked
 from tests.support.server import Running, server
 from tests.support.virtual import settle
+
+LEVELS = ("debug", "info", "warning", "error", "exception")
 
 CANARY = "canary0123456789ABCDEF-_canary"
 
@@ -59,6 +66,8 @@ def test_a_secret_is_struck_out_wherever_secrets_stand(line: str) -> None:
     assert CANARY not in clean
     assert "canary" not in clean.lower().replace("abcdefghcanary", "")
     assert struck(clean) == clean
+    for form in FORMATS.values():
+        assert CANARY not in form.format(logging.LogRecord("x", logging.INFO, "x", 1, line, (), None))
 
 
 @pytest.mark.parametrize(
@@ -92,8 +101,72 @@ def test_no_log_line_of_a_clients_making() -> None:
         "x", logging.INFO, "x", 1, "refused: %s", ("a\nINFO forged\x1b[2J\u2028b",), None
     )
     assert formatted(record) == "INFO refused: a\\nINFO forged\\x1b[2J\\u2028b"
-    broken = logging.LogRecord("x", logging.INFO, "x", 1, "%d", ("no number",), None)
-    assert "cannot be formatted" in formatted(broken)
+    for args in (("no number",), ({"other": 1},)):
+        broken = logging.LogRecord("x", logging.INFO, "x", 1, "%(n)d", args, None)
+        assert "cannot be formatted" in formatted(broken)
+        assert "cannot be formatted" in parsed(broken)["message"]
+
+
+def parsed(record: logging.LogRecord) -> dict[str, Any]:
+    line = JsonLines().format(record)
+    assert line.isascii()
+    assert len(line.splitlines()) == 1
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def named(text: str, fields: Mapping[str, object]) -> logging.LogRecord:
+    return logging.LogRecord("seamscribe", logging.WARNING, "x", 1, text, (fields,), None)
+
+
+def test_a_line_of_json_has_its_session_and_its_named_arguments() -> None:
+    record = named(
+        "session %(session)s ended: %(reason)s, %(audio_s).1f s",
+        {"session": "abcdefgh", "reason": "done", "audio_s": 12.345},
+    )
+    record.created = 1_700_000_000.25
+    assert parsed(record) == {
+        "ts": "2023-11-14T22:13:20.250+00:00",
+        "level": "warning",
+        "logger": "seamscribe",
+        "message": "session abcdefgh ended: done, 12.3 s",
+        "session": "abcdefgh",
+        "fields": {"reason": "done", "audio_s": 12.345},
+    }
+    plain = parsed(logging.LogRecord("x", logging.INFO, "x", 1, "a %s", ("b",), None))
+    assert (plain["message"], set(plain)) == ("a b", {"ts", "level", "logger", "message"})
+
+
+@given(st.text(), st.one_of(st.floats(), st.integers(), st.booleans(), st.none(), st.binary(), st.text()))
+def test_a_line_of_json_is_one_line_of_json_whatever_a_client_wrote(text: str, value: object) -> None:
+    found = parsed(named("refused: %(reason)s, %(value)s", {"reason": text, "value": value}))
+    for said in (found["message"], found["fields"]["reason"], str(found["fields"]["value"])):
+        assert one_line(said) == said
+
+
+def test_what_is_struck_out_of_the_message_is_struck_out_of_its_fields() -> None:
+    found = parsed(
+        named("> authorization: %(what)s\n%(why)s %(n)d", {"what": CANARY, "why": f"Bearer {CANARY}", "n": 3})
+    )
+    assert CANARY not in json.dumps(found)
+    assert found["fields"] == {"what": STRUCK, "why": f"Bearer {STRUCK}", "n": 3}
+
+
+def test_every_line_of_ours_names_its_arguments() -> None:
+    """Else they were no fields in JSON, and no session could be searched for."""
+    root, wrong, seen = Path(streaming.__file__).parent, [], 0
+    for path in sorted(root.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("logger."):
+                seen += 1
+                text, *arguments = node.args
+                literal = isinstance(text, ast.Constant) and isinstance(text.value, str)
+                if literal and "%" in ast.literal_eval(text):
+                    literal = not re.search(r"%(?!\()", ast.literal_eval(text)) and len(arguments) == 1
+                if node.func.attr in LEVELS and not literal:  # type: ignore[attr-defined]
+                    wrong.append(f"{path.name}:{node.lineno}: {ast.unparse(node)}")
+    assert seen > 20
+    assert wrong == []
 
 
 def test_a_traceback_keeps_its_lines_and_no_secret() -> None:
@@ -106,20 +179,35 @@ def test_a_traceback_keeps_its_lines_and_no_secret() -> None:
     assert "Traceback" in text
     assert len(text.splitlines()) > 3
     assert CANARY not in text
+    told = parsed(record)
+    assert "Traceback" in told["exception"]
+    assert CANARY not in json.dumps(told)
     assert record.exc_text.endswith(f"{CANARY}'"), "the record is not ours to change"
 
 
+@pytest.mark.parametrize("words", ["a\n2026-11-30 05:49:42,000 INFO seamscribe forged", "a\r\x1b[2J\u2028b"])
+def test_what_an_exception_quotes_of_a_client_begins_no_line(words: str) -> None:
+    try:
+        raise ValueError(words)
+    except ValueError:
+        record = logging.LogRecord("x", logging.ERROR, "x", 1, "failed", (), sys.exc_info(), sinfo=words)
+    first, *others = formatted(record).splitlines()
+    assert first == "ERROR failed"
+    assert [line for line in others if not line.startswith("| ")] == []
+    assert not any(ord(c) < 32 for line in others for c in line)
+    assert "ValueError" in parsed(record)["exception"]
+
+
 class Lines(logging.Handler):
-    """What a handler of ours would have written, and what a plain one would."""
+    """What a handler of ours would have written in either format, and what a plain one would."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.setFormatter(Clean(logging.Formatter()))
         self.clean: list[str] = []
         self.plain: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.clean.append(self.format(record))
+        self.clean += [form.format(record) for form in FORMATS.values()]
         self.plain.append(logging.Formatter().format(record))
 
 
@@ -208,6 +296,9 @@ async def test_a_canary_through_every_route_and_error_reaches_no_log(monkeypatch
             await settle()
     assert "ZeroDivisionError" in "".join(lines.plain), "errors were logged"
     assert CANARY in "".join(lines.plain), "else this test sees nothing"
+    assert len([line for line in lines.clean if line.startswith("{") and json.loads(line)]) == len(
+        lines.plain
+    )
     for secret in (CANARY, ADMIN, SPEAK):
         assert not [line for line in lines.clean if secret in line]
 
