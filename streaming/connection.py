@@ -42,13 +42,20 @@ class Connection:
     """Serves one client from its first message to the close."""
 
     def __init__(
-        self, channel: Channel, codec: Codec, services: Services, caller: Caller | None = None
+        self,
+        channel: Channel,
+        codec: Codec,
+        services: Services,
+        caller: Caller | None = None,
+        guest: str | None = None,
     ) -> None:
-        """`caller` is known since the handshake; None where the first message says who asks."""
+        """`caller` is known since the handshake; None where the first message says who asks. `guest` is the
+        id that the session of a client gets which has no way to come back to it; None: any, and it may."""
         self._channel = channel
         self._codec = codec
         self._services = services
         self._caller = caller
+        self._guest = guest
         self._limits = services.limits
         self._loop = asyncio.get_running_loop()
         self._patience: asyncio.Timeout | None = None
@@ -121,7 +128,7 @@ class Connection:
         services, sessions, token = self._services, self._services.sessions, tokens.issue()
         caller = services.auth.admit(self._caller, start.token, Scope.SPEAK)
         start = replace(start, token=None)
-        entry = sessions.open(token, kept(start, services.redact))
+        entry = sessions.open(token, kept(start, services.redact), self._guest)
         try:
             entry.lease = services.quotas.lease(caller.key)
             live = Live(start, entry, self._services)
@@ -228,19 +235,24 @@ class Serving:
             while True:
                 if live is not None:
                     await live.room()
-                data = await self._channel.receive()
-                if live is None or live.failed or self._over.is_set():
-                    continue
                 try:
+                    data = await self._channel.receive()
+                    if live is None or self._deaf(live):
+                        continue
                     message = decoded(data, self._codec, self._limits.max_packet_bytes)
                     self._take(live, message, said_end=said_end)
                     said_end = said_end or isinstance(message, End)
                 except WireError as error:
-                    live.fail(error)
+                    if live is not None and not self._deaf(live):
+                        live.fail(error)
         except ChannelClosed as closed:
             self._for_good = closed.for_good
             self._reason = "left" if closed.for_good else "lost"
             self._over.set()
+
+    def _deaf(self, live: Live) -> bool:
+        """Whether what the client says counts no more."""
+        return live.failed or self._over.is_set()
 
     def _take(self, live: Live, message: ClientMessage, *, said_end: bool) -> None:
         if said_end:

@@ -11,14 +11,19 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from starlette.datastructures import Headers as AsgiHeaders
 from starlette.datastructures import MutableHeaders
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 from starlette.websockets import WebSocket
 
 from . import tokens
 from .auth import LONGEST, Caller, secret_of
+from .denial import Deny, denial, plainly
+from .dialects.dialect import Way
+from .dialects.query import Query
+from .dialects.ways import WAYS
 from .keys import Scope
 from .services import Services
 from .wire.errors import shown
@@ -40,24 +45,56 @@ class Rule:
     path: re.Pattern[str]
     scopes: tuple[Scope, ...]
     """Any of them."""
+    deny: Deny = plainly
+    """How a refusal reads."""
+    key_headers: tuple[str, ...] = ()
+    """Where else a secret may stand: as the value of a header, in lower case,"""
+    key_queries: tuple[str, ...] = ()
+    """or of a name in the query."""
+    key_later: bool = False
+    """Whether the client of a socket may say in its first message who it is."""
+
+    def secret(self, scope: AsgiScope) -> str | None:
+        """The key or token of a request, wherever it may stand; None where there is none."""
+        found = secret_of(scope["headers"], scope.get("subprotocols", ()))
+        if found is None and self.key_headers:
+            headers = AsgiHeaders(raw=scope["headers"])
+            found = next((headers[name] for name in self.key_headers if name in headers), None)
+        if found is None and self.key_queries:
+            query = Query.parse(scope["query_string"].decode("latin-1"))
+            found = next((value for name in self.key_queries if (value := query.text(name))), None)
+        return found
 
 
-def _rule(methods: str, path: str, *scopes: Scope) -> Rule:
-    return Rule(frozenset(methods.split()), re.compile(path), scopes)
+def _rule(methods: str, path: str, *scopes: Scope, deny: Deny = plainly, key_later: bool = False) -> Rule:
+    return Rule(frozenset(methods.split()), re.compile(path), scopes, deny, key_later=key_later)
+
+
+def _way(way: Way) -> Rule:
+    return Rule(
+        frozenset({SOCKET}),
+        re.compile(re.escape(way.path)),
+        (Scope.SPEAK,),
+        way.deny,
+        way.key_headers,
+        way.key_queries,
+        way.key_later,
+    )
 
 
 SOCKET = "SOCKET"
 """The method of a websocket's handshake, here."""
 
 RULES = (
-    _rule("SOCKET GET HEAD", r"/v1/stream", Scope.SPEAK),
-    _rule("SOCKET", r"/v1/sessions/[^/]+/events", Scope.READ),
+    _rule("SOCKET GET HEAD", r"/v1/stream", Scope.SPEAK, key_later=True),
+    _rule("SOCKET", r"/v1/sessions/[^/]+/events", Scope.READ, key_later=True),
     _rule("GET HEAD", r"/v1/sessions/[^/]+/transcript\.[a-z0-9]+", Scope.READ),
     _rule("PUT DELETE", r"/v1/sessions/[^/]+/speakers/[^/]+", Scope.SPEAK),
     _rule("POST", r"/v1/tokens", Scope.SPEAK, Scope.READ),
     _rule("GET HEAD", r"/metrics", Scope.WATCH),
+    *map(_way, WAYS),
 )
-_ADMIN = (Scope.ADMIN,)
+_ADMIN = _rule("", "", Scope.ADMIN)
 
 HEADERS = {
     "x-content-type-options": "nosniff",
@@ -102,37 +139,38 @@ class Guard:
         if path in PUBLIC and method in ("GET", "HEAD"):
             scope[CALLER] = None
             return None
-        if refusal := self._site(headers):
+        rule = next((r for r in RULES if method in r.methods and r.path.fullmatch(path)), _ADMIN)
+        if refusal := self._site(headers, rule.deny):
             return refusal
         if method == "OPTIONS" and headers.origin and self._sites.listed(headers.origin):
             return Response(status_code=204, headers=_PREFLIGHT)
         session = _SESSION.fullmatch(path)
         if session and not _ID.fullmatch(session.group(1)):
-            return _refuse(404, "session: is an id of letters, digits, - and _")
-        rule = next((r for r in RULES if method in r.methods and r.path.fullmatch(path)), None)
-        scopes = rule.scopes if rule else _ADMIN
-        id = session.group(1) if session else None
-        secret = secret_of(scope["headers"], scope.get("subprotocols", ()))
-        return await self._admit(scope, method, scopes, id, secret)
+            return denial(rule.deny, 404, "session: is an id of letters, digits, - and _")
+        return await self._admit(scope, rule, session.group(1) if session else None)
 
-    async def _admit(
-        self, scope: AsgiScope, method: str, scopes: Sequence[Scope], id: str | None, secret: str | None
-    ) -> Response | None:
-        if secret is None and method == SOCKET and scopes != _ADMIN and not self._auth.open:
+    async def _admit(self, scope: AsgiScope, rule: Rule, id: str | None) -> Response | None:
+        secret = rule.secret(scope)
+        if secret is None and rule.key_later and scope["type"] == "websocket" and not self._auth.open:
             scope[CALLER] = None  # the first message may say
             return None
         caller = self._auth.caller(secret) or await self._of_session(id, secret)
-        wanted = " or ".join(scopes)
+        wanted = " or ".join(rule.scopes)
         if caller is None:
             self._services.metrics.refused.add(reason="unauthorized")
-            return _refuse(
+            return denial(
+                rule.deny,
                 401,
                 f"Authorization: a key or token with the scope {wanted} is needed: send Bearer and the key",
                 {"www-authenticate": 'Bearer realm="seamscribe"'},
             )
-        if not any(caller.may(one, id) for one in scopes):
+        if not any(caller.may(one, id) for one in rule.scopes):
             self._services.metrics.refused.add(reason="forbidden")
-            return _refuse(403, f"Authorization: the scope {wanted} is needed, and what was sent has it not")
+            return denial(
+                rule.deny,
+                403,
+                f"Authorization: the scope {wanted} is needed, and what was sent has it not",
+            )
         scope[CALLER] = caller
         return None
 
@@ -150,15 +188,17 @@ class Guard:
             return Caller(scopes=frozenset({Scope.SPEAK, Scope.READ}), session=id)
         return Caller(scopes=frozenset({Scope.READ}), session=id) if reading else None
 
-    def _site(self, headers: Headers) -> Response | None:
+    def _site(self, headers: Headers, deny: Deny) -> Response | None:
         if not self._sites.answers_to(headers.host, open=self._auth.open):
-            return _refuse(
+            return denial(
+                deny,
                 421,
                 f"Host: {shown(headers.host or '')} is no name of this server: use its address, or list the"
                 " name in sites.hosts",
             )
         if headers.origin is not None and not self._sites.welcome(headers.origin, headers.host):
-            return _refuse(
+            return denial(
+                deny,
                 403,
                 f"Origin: pages of {shown(headers.origin)} may not ask here: list the site in sites.origins",
             )
@@ -193,10 +233,6 @@ class Headers:
 
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode("latin-1").strip()
-
-
-def _refuse(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
-    return PlainTextResponse(f"{message}.\n", status, headers)
 
 
 def _dressed(scope: AsgiScope, send: Send, shared: dict[str, str]) -> Send:

@@ -135,7 +135,7 @@ class Live:
             return
         self._client, self._left = None, self._loop.time()
         self._eased.set()
-        if for_good and not self._closed:
+        if (for_good or self._entry.guest) and not self._closed:
             self._abandoned = self._closed = True
             self._inbox.put_nowait(End())
 

@@ -148,6 +148,9 @@ class Metrics:
         self.started = new("sessions_total", "Sessions started.", Counter())
         self.closed = new("sessions_closed_total", "Sessions ended, by close code and reason.", Counter())
         self.refused = new("refusals_total", "Clients refused before a session, by reason.", Counter())
+        self.ignored = new(
+            "ignored_fields_total", "Fields of other protocols that mean nothing here.", Counter()
+        )
         self.parted = new(
             "connections_lost_total", "Connections that ended before their session, by reason.", Counter()
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 
 import msgspec
 from starlette.applications import Starlette
@@ -14,6 +15,9 @@ from starlette.websockets import WebSocket
 from . import listing
 from .auth import spoken
 from .connection import Connection
+from .dialects.bridge import serve
+from .dialects.dialect import Way
+from .dialects.ways import WAYS
 from .errors import StreamError
 from .guard import CALLER, Guard
 from .listing import NO_SESSION
@@ -41,6 +45,7 @@ def routes_of(services: Services) -> list[BaseRoute]:
     return [
         WebSocketRoute(STREAM, routes.stream),
         WebSocketRoute("/v1/sessions/{id}/events", routes.events),
+        *(WebSocketRoute(way.path, routes.way(way)) for way in WAYS),
         WebSocketRoute("/{path:path}", routes.nowhere),
         Route(STREAM, routes.no_websocket),
         Route("/healthz", routes.healthz),
@@ -76,6 +81,14 @@ class Routes:
         elif (codec := await self._accepted(websocket)) is not None:
             caller = websocket.scope[CALLER]
             await Connection(SocketChannel(websocket), codec, self._services, caller).run()
+
+    def way(self, way: Way) -> Callable[[WebSocket], Awaitable[None]]:
+        """One client of another protocol."""
+
+        async def met(websocket: WebSocket) -> None:
+            await serve(websocket, way, self._services)
+
+        return met
 
     async def events(self, websocket: WebSocket) -> None:
         """One reader of a session."""

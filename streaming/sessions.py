@@ -26,6 +26,11 @@ GRACE_S = 2.0
 """What the drain leaves for sending the last receipts."""
 
 
+def fresh_id() -> str:
+    """An id for a session, which nobody can guess."""
+    return secrets.token_urlsafe(16)
+
+
 class Stoppable(Protocol):
     """A connection, as the drain sees it."""
 
@@ -141,6 +146,8 @@ class Entry:
     recorder: Recorder = field(default_factory=Unrecorded)
     unheard: range = range(0)
     """Numbers that an earlier process may have sent, but that never reached the disk."""
+    guest: bool = False
+    """Whether its client has no way to come back: it speaks another protocol than ours."""
     lease: Lease | None = None
     """Its place among the sessions of its key; None for one of an earlier process."""
     readers: int = 0
@@ -239,13 +246,13 @@ class Sessions:
         self._connections.discard(connection)
         self._look()
 
-    def open(self, token: str | None = None, start: Start | None = None) -> Entry:
-        """A new live session, to which whoever has the token may come back; raises `Overloaded`,
-        `Congested` or `Restarting`."""
+    def open(self, token: str | None = None, start: Start | None = None, guest: str | None = None) -> Entry:
+        """A new live session, to which whoever has the token may come back, or `guest`: of this id, to which
+        nobody does. Raises `Overloaded`, `Congested` or `Restarting`."""
         self._check_room()
         if self._admission is not None:
             self._admission.admit()
-        entry = Entry(secrets.token_urlsafe(16))
+        entry = Entry(guest or fresh_id(), guest=guest is not None)
         if token is not None:
             entry.token_digest = tokens.digest(token)
             entry.read_digest = tokens.digest(tokens.read_token(token))

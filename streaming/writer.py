@@ -30,7 +30,8 @@ class Channel(Protocol):
     """A message socket."""
 
     async def receive(self) -> str | bytes:
-        """The next message; raises `ChannelClosed`. Cancelling loses nothing."""
+        """The next message; raises `ChannelClosed`, and `WireError` where what came is none. Cancelling loses
+        nothing."""
         ...
 
     async def send(self, data: str | bytes) -> None:

@@ -18,6 +18,8 @@ MAX_FUNCTION = 50
 ALLOWED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("streaming.wire", ("streaming.wire",)),
     ("streaming.core", ("streaming.core", "engine.contract")),
+    ("streaming.dialects.bridge", ("streaming",)),
+    ("streaming.dialects", ("streaming.dialects", "streaming.wire", "streaming.denial")),
     ("streaming", ("streaming", "engine")),
     ("engine", ("engine",)),
     # The bench of speakers runs the linker alone beside the server, to tell its errors from the text's.
@@ -41,7 +43,11 @@ PURE = (
     "streaming/log.py",
     "streaming/packed.py",
     "streaming/splice.py",
+    "streaming/dialects",
 )
+SHELLS = ("streaming/dialects/bridge.py",)
+"""What connects a pure package to the world."""
+
 IMPURE = frozenset({"asyncio", "time", "random", "logging", "os", "socket", "threading"})
 
 # Libraries whose own names hold a model's name; naming the library is not knowing the model.
@@ -124,7 +130,7 @@ def test_pure_parts_import_nothing_impure() -> None:
     wrong = []
     for path in sources():
         place = path.relative_to(ROOT).as_posix()
-        if place.startswith(PURE):
+        if place.startswith(PURE) and place not in SHELLS:
             tree = ast.parse(path.read_text(encoding="utf-8"))
             wrong += [f"{place}:{line} imports {n}" for line, n in imports(path) if n.split(".")[0] in IMPURE]
             wrong += [

@@ -76,7 +76,10 @@ class MemoryChannel:
             self._buffer -= 1
             if self._buffer < 0:
                 await self._readable.wait()
-        self.sent.append(json.loads(data))
+        self.sent.append(self.decode(data))
+
+    def decode(self, data: str | bytes) -> Any:
+        return json.loads(data)
 
     async def close(self, code: int, reason: str) -> None:
         await self._readable.wait()

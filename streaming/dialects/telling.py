@@ -1,0 +1,34 @@
+"""Which of the session's words a client has been told. Pure.
+
+Segments are whole states that come again and grow; most protocols tell each word once. Words have an index in
+the transcript of their track and come in its order; one that moves to another segment keeps its index.
+"""
+
+from __future__ import annotations
+
+from msgspec import UNSET
+
+from streaming.wire.messages import Segment, Word
+
+
+class Telling:
+    """One client's."""
+
+    def __init__(self) -> None:
+        self._told: dict[int, int] = {}
+
+    def news(self, segment: Segment) -> tuple[Word, ...]:
+        """Its words that were not told before."""
+        return segment.words[max(0, self._told.get(track_of(segment), 0) - segment.first_word) :]
+
+    def tell(self, segment: Segment) -> tuple[Word, ...]:
+        """The same; from now on they are told."""
+        words = self.news(segment)
+        if words:
+            self._told[track_of(segment)] = segment.first_word + len(segment.words)
+        return words
+
+
+def track_of(segment: Segment) -> int:
+    """Index of its track; 0 without tracks."""
+    return 0 if segment.track is UNSET else segment.track
