@@ -166,7 +166,8 @@ async def serve(websocket: WebSocket, way: Way, services: Services) -> None:
 
     def ignored(what: Ignored) -> None:
         services.metrics.ignored.add(len(what.names), protocol=way.name)
-        logger.debug("%s: nothing is known of %s", way.name, ", ".join(map(shown, what.names)))
+        names = ", ".join(map(shown, what.names))
+        logger.debug("%(protocol)s: ignored: %(names)s", {"protocol": way.name, "names": names})
 
     if query.unread:
         ignored(Ignored(query.unread))
