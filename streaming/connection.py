@@ -25,6 +25,7 @@ from .settings import LimitSettings
 from .wire.codec import Codec, too_big
 from .wire.errors import ProtocolError, WireError, shown
 from .wire.messages import (
+    Alive,
     Audio,
     ClientMessage,
     End,
@@ -257,7 +258,7 @@ class Serving:
     def _take(self, live: Live, message: ClientMessage, *, said_end: bool) -> None:
         if said_end:
             raise after_end(message)
-        if isinstance(message, Audio | Flush | End):
+        if isinstance(message, Audio | Flush | Alive | End):
             live.take(message)
         else:
             raise ProtocolError(

@@ -8,6 +8,7 @@ from collections import deque
 from engine.contract import SAMPLE_RATE
 
 from .core.events import (
+    ActivityChanged,
     Cover,
     Ended,
     Event,
@@ -58,7 +59,7 @@ class DelayMeter:
                 self._metrics.audio.add(receipt.samples / SAMPLE_RATE)
                 for cover in Cover:
                     self._metrics.covered.add(receipt.total(cover) / SAMPLE_RATE, cover=cover)
-            case Flushed() | SpeakerRevised() | SpeakerNamed():
+            case Flushed() | SpeakerRevised() | SpeakerNamed() | ActivityChanged():
                 pass
 
     def _segment(self, event: SegmentUpdated, now: float) -> None:

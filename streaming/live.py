@@ -27,7 +27,7 @@ from .sessions import Entry, Outcome
 from .splice import Splice
 from .transcripts import present
 from .wire.errors import ProtocolError, WireError, told
-from .wire.messages import Audio, ClientMessage, End, Flush, Start
+from .wire.messages import Alive, Audio, ClientMessage, End, Flush, Start
 
 logger = logging.getLogger("seamscribe")
 
@@ -151,7 +151,7 @@ class Live:
         """The client has read something."""
         self._eased.set()
 
-    def take(self, message: Audio | Flush | End) -> None:
+    def take(self, message: Audio | Flush | Alive | End) -> None:
         """Accept one message of the client, after `room`; raises `ProtocolError`. What came before over
         another connection is known and dropped."""
         match message:
@@ -161,6 +161,9 @@ class Live:
                 message = Audio(data)
             case Flush(id) if id in self._again:
                 self._again.discard(id)
+                return
+            case Alive():
+                self._heard = self._loop.time()
                 return
             case End() if self._closed:
                 return
@@ -299,7 +302,7 @@ class Live:
                 if now - self._left >= limits.resume_s and not self._abandoned:
                     self.fail(Expired(limits.resume_s))
                 continue
-            # Only audio keeps a session alive, unless it is the client that waits.
+            # Only audio, or saying so, keeps a session alive, unless it is the client that waits.
             if self.received > known or self._crowded() or self._flushes:
                 known, self._heard = self.received, now
             elif now - self._heard > limits.idle_timeout_s:

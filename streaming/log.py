@@ -18,10 +18,10 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from .packed import pack, unpack
-from .wire.messages import Ended, Error, Flushed, Gap, Named, Receipt, Segment, Speaker
+from .wire.messages import Activity, Ended, Error, Flushed, Gap, Named, Receipt, Segment, Speaker
 from .wire.render import by_time
 
-State = Segment | Speaker | Named | Gap | Flushed | Ended | Error
+State = Segment | Speaker | Named | Gap | Activity | Flushed | Ended | Error
 """What is kept: everything that has a number of its own."""
 
 OnPut = Callable[[str, int, State], None]
@@ -46,6 +46,8 @@ def key_of(message: State, gaps: int) -> str:
             return f"named:{number}"
         case Gap():
             return f"gap:{gaps}"
+        case Activity(track=track):
+            return "activity" if track is UNSET else f"activity:{track}"
         case Flushed(id=name):
             return f"flushed:{name}"
         case Ended():

@@ -107,6 +107,7 @@ def meeting_for(
         listening=services.listening,
         continues=() if place is None else place.continues,
         numbered=0 if place is None else place.numbered,
+        activity_pause_s=start.options.activity_pause_s,
     )
 
 

@@ -14,6 +14,7 @@ from engine.contract import Word as CoreWord
 from engine.contract import join
 
 from .core.events import (
+    ActivityChanged,
     Cover,
     Ended,
     Event,
@@ -47,7 +48,7 @@ def ms(sample: int) -> int:
     return sample // _PER_MS
 
 
-Kept = wire.Segment | wire.Speaker | wire.Named | wire.Gap | wire.Flushed | wire.Ended
+Kept = wire.Segment | wire.Speaker | wire.Named | wire.Gap | wire.Activity | wire.Flushed | wire.Ended
 """What an event is on the wire."""
 
 
@@ -62,6 +63,8 @@ def present(event: Event) -> Kept:
             return wire.Named(0, speaker, name, _rounded(score))
         case GapDeclared(start, end, cause, track):
             return wire.Gap(0, ms(start), ms(end), cause, UNSET if track is None else track)
+        case ActivityChanged(speaking, at, track):
+            return wire.Activity(0, speaking, ms(at), UNSET if track is None else track)
         case Flushed(id, sample):
             return wire.Flushed(0, id, sample)
         case Ended(receipt, tracks):

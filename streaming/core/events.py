@@ -80,6 +80,15 @@ class GapDeclared:
 
 
 @dataclass(frozen=True, slots=True)
+class ActivityChanged:
+    """Somebody began to speak at `at`, or stopped there."""
+
+    speaking: bool
+    at: int
+    track: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Flushed:
     """Everything before `sample` is final; answers the flush of this id."""
 
@@ -107,4 +116,4 @@ class Ended:
     """One for each track, where there are several; then `receipt` sums them up."""
 
 
-Event = SegmentUpdated | SpeakerRevised | SpeakerNamed | GapDeclared | Flushed | Ended
+Event = SegmentUpdated | SpeakerRevised | SpeakerNamed | GapDeclared | ActivityChanged | Flushed | Ended

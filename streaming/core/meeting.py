@@ -34,6 +34,7 @@ from .settings import SessionSettings
 from .spans import to_samples
 from .speakers import Linker
 from .voices import KnownVoice
+from .watch import Watch
 
 
 @dataclass(slots=True, eq=False)
@@ -63,8 +64,10 @@ class Meeting:
         listening: ListeningSettings | None = None,
         continues: Sequence[Continuation] = (),
         numbered: int = 0,
+        activity_pause_s: float | None = None,
     ) -> None:
-        """`tracks` are the participants, by name if they have one; `linker` is for a stream without.
+        """`tracks` are the participants, by name if they have one; `linker` is for a stream without. With
+        `activity_pause_s` it is told who begins to speak, and who has been silent for so long.
 
         A meeting that goes on gets what each track had settled, and how many segments were numbered; audio is
         wanted again from the sample `received`, and what a track had settled of it is not decoded again.
@@ -84,6 +87,7 @@ class Meeting:
         self._frozen = 0  # what readers know of
         self._names: dict[int, str] = {}
         self._echo = EchoGate(len(tracks)) if len(tracks) > 1 else None
+        self._watch = Watch(settings, activity_pause_s, len(tracks), clock) if activity_pause_s else None
         self._ended = False
         self._tracks: list[_Track] = []
         self._tasks: dict[str, tuple[_Track, RecognitionTask]] = {}
@@ -168,6 +172,8 @@ class Meeting:
             raise ValueError(f"{len(frames)} channels do not fit {len(self._tracks)} tracks")
         if self._echo is not None:
             voices = self._echo.judge(tuple(frames), tuple(voices))
+        if self._watch is not None:
+            self._events += self._watch.receive(voices)
         for track, audio, verdicts in zip(self._tracks, frames, voices, strict=True):
             track.session.receive_audio(audio, verdicts)
         if isinstance(self._listener, Listener):
@@ -184,6 +190,8 @@ class Meeting:
 
     def receive_end(self, tails: Sequence[Audio]) -> None:
         """No more audio after `tails` (fewer than FRAME samples each, the odd rest); `Ended` follows."""
+        if self._watch is not None:
+            self._events += self._watch.end()
         for track, tail in zip(self._tracks, tails, strict=True):
             track.session.receive_end(tail)
         if self._listener is not None:

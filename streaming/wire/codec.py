@@ -29,7 +29,7 @@ JSON_PROTOCOL = "seamscribe.v1.json"
 MSGPACK_PROTOCOL = "seamscribe.v1.msgpack"
 
 _REMEDIES = {
-    "type": "use start, resume, read, flush or end; audio goes in binary frames",
+    "type": "use start, resume, read, flush, alive or end; audio goes in binary frames",
     "version": f"this server speaks version {VERSION}",
     "audio.encoding": "use one of " + ", ".join(Encoding),
     "audio.sample_rate": "use 8000 to 48000",
@@ -42,6 +42,7 @@ _REMEDIES = {
     "voices": "use at most 64 names of 1 to 64 characters",
     "options.max_delay_s": "use 0.7 to 30 seconds",
     "options.pause_s": "use 0.2 to 3 seconds",
+    "options.activity_pause_s": "use 0.1 to 10 seconds, or leave it out",
     "id": "use a text of 1 to 128 characters",
     "data": "use bytes (base64 in JSON)",
     "session": "use ready.session of the session to go on with",

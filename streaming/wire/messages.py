@@ -54,6 +54,8 @@ class Options(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     """A pause this long ends a segment."""
     speakers: bool | None = None
     """Whether the voices of the stream are told apart; not asked of tracks, which are speakers already."""
+    activity_pause_s: Annotated[float, Meta(ge=0.1, le=10.0)] | None = None
+    """Have `activity` told; speech has stopped after so long a silence. None: not told."""
 
 
 class Track(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -129,7 +131,11 @@ class Read(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, 
     """`seq` of the newest message that came: what is newer follows. 0: everything."""
 
 
-ClientMessage = Start | Resume | Read | Audio | Flush | End
+class Alive(Struct, frozen=True, forbid_unknown_fields=True, tag="alive"):
+    """The client is there, though it has no audio for now: its silence counts from here."""
+
+
+ClientMessage = Start | Resume | Read | Audio | Flush | Alive | End
 
 
 class Limits(Struct, frozen=True):
@@ -237,6 +243,17 @@ class Named(Struct, frozen=True, tag="named"):
     """Similarity to the enrolled voice, where a known voice was recognized."""
 
 
+class Activity(Struct, frozen=True, tag="activity"):
+    """Somebody began to speak, or stopped, at `at_ms`; only where `start.options` asks for it. Of a track
+    only the newest counts."""
+
+    seq: int
+    speaking: bool
+    at_ms: int
+    track: int | UnsetType = UNSET
+    """Where there are tracks."""
+
+
 class Ack(Struct, frozen=True, tag="ack"):
     """Everything before `sample` (16 kHz clock) has arrived. Sent at least once a second while audio
     arrives, and every `BEAT_S` while none does, so that a dead connection is known by its silence."""
@@ -311,4 +328,4 @@ class Error(Struct, frozen=True, tag="error"):
     retry_after_ms: int | UnsetType = UNSET
 
 
-ServerMessage = Ready | Segment | Speaker | Named | Ack | Flushed | Gap | Ended | Error
+ServerMessage = Ready | Segment | Speaker | Named | Activity | Ack | Flushed | Gap | Ended | Error

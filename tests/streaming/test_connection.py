@@ -353,3 +353,38 @@ def test_a_pause_that_does_not_divide() -> None:
         assert committed(channel) == expected("xx.")
 
     serving(body)
+
+
+def test_activity_is_told_where_it_is_wanted() -> None:
+    async def body(world: World) -> None:
+        wanted, not_wanted = world.client(), world.client()
+        wanted.say({**START, "options": {"activity_pause_s": 0.3}})
+        not_wanted.say(START)
+        audio = speech("..xx..x...")
+        await asyncio.gather(live(wanted, audio), live(not_wanted, audio))
+        for channel in (wanted, not_wanted):
+            channel.say(END)
+        await world.all_done()
+        told = [(m["speaking"], m["at_ms"]) for m in wanted.of("activity")]
+        assert told == [(True, 1000), (False, 2000), (True, 3000), (False, 3500)]
+        assert not_wanted.of("activity") == []
+        for channel in (wanted, not_wanted):
+            check_end(channel, audio.size)
+
+    serving(body)
+
+
+def test_who_says_that_it_is_there_needs_no_audio() -> None:
+    async def body(world: World) -> None:
+        there, silent = world.client(), world.client()
+        for channel in (there, silent):
+            channel.say(START, s16(speech("x.")))
+        for _ in range(20):
+            there.say({"type": "alive"})
+            await asyncio.sleep(5)
+        assert silent.closed == (4408, "idle")
+        assert there.closed is None
+        await asyncio.sleep(12)
+        assert there.closed == (4408, "idle")
+
+    serving(body, idle_timeout_s=10.0)
