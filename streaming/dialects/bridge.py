@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 
 from starlette.websockets import WebSocket
 
@@ -155,7 +156,8 @@ async def serve(websocket: WebSocket, way: Way, services: Services) -> None:
         query.texts(name)
     offered = tuple(spoken(websocket.scope.get("subprotocols", ())))
     try:
-        dialect = way.open(Handshake(id := fresh_id(), query, offered))
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        dialect = way.open(Handshake(id := fresh_id(), now, query, offered))
     except WireError as error:
         services.metrics.refused.add(reason=error.code)
         await websocket.send_denial_response(denial(way.deny, 400, error.message))

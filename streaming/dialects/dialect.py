@@ -48,6 +48,8 @@ class Handshake:
 
     id: str
     """Of the session that is to come."""
+    created: str = ""
+    """When this was: ISO 8601, UTC."""
     query: Query = field(default_factory=Query)
     subprotocols: tuple[str, ...] = ()
 

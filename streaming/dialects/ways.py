@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import vosk
+from . import deepgram, vosk
 from .dialect import Way
 
-WAYS: tuple[Way, ...] = (vosk.WAY,)
+WAYS: tuple[Way, ...] = (deepgram.WAY, vosk.WAY)

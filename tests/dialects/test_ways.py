@@ -22,6 +22,9 @@ pytestmark = pytest.mark.e2e
 Place = tuple[str, dict[str, str], list[str]]
 """Query, headers and subprotocols of a handshake."""
 
+NEEDED = {"deepgram": "encoding=linear16"}
+"""What a way's clients always say in the query."""
+
 ways = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
 
 
@@ -40,6 +43,7 @@ def places(way: Way, secret: str) -> Iterator[Place]:
 
 def dial(running: Running, way: Way, place: Place) -> open_socket:
     query, headers, offered = place
+    query = f"?{NEEDED.get(way.name, '')}&{query.removeprefix('?')}"
     return open_socket(
         f"ws://{running.address}{way.path}{query}",
         additional_headers=headers,

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Other people's clients, each in an environment of its own under .ways, for `pytest -m sdk`. What is there
+# already, in the same versions, stays. Names of environments as arguments: only those.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+python=${PYTHON:-python3}
+
+# name: packages. `node-...` come from npm.
+environments() {
+  cat <<'LIST'
+deepgram7: deepgram-sdk==7.17.0
+deepgram4: deepgram-sdk==4.3.0
+livekit: livekit-agents==1.8.9 livekit-plugins-deepgram==1.8.9
+pipecat: pipecat-ai[deepgram]==1.14.0
+kyutai: msgpack websockets numpy
+node-deepgram: @deepgram/sdk@5.13.0
+LIST
+}
+
+install() {
+  local name=$1 packages=$2 place=.ways/$1
+  if [ "$(cat "$place/packages" 2>/dev/null)" = "$packages" ]; then
+    return
+  fi
+  rm -rf "$place"
+  mkdir -p "$place"
+  # shellcheck disable=SC2086 # several packages
+  case $name in
+    node-*) npm install --silent --no-audit --no-fund --prefix "$place" $packages ;;
+    *)
+      "$python" -m venv "$place"
+      "$place/bin/python" -m pip install --quiet --disable-pip-version-check $packages
+      ;;
+  esac
+  echo "$packages" >"$place/packages"
+}
+
+while IFS=: read -r name packages; do
+  if [ $# = 0 ] || [[ " $* " == *" $name "* ]]; then
+    install "$name" "${packages# }"
+  fi
+done < <(environments)
