@@ -44,8 +44,60 @@ _TABLES = {Encoding.MULAW: _mulaw_table(), Encoding.ALAW: _alaw_table()}
 
 
 def stride(format: AudioFormat) -> int:
-    """Bytes of one sample of all channels."""
-    return _WIDTHS[format.encoding] * format.channels
+    """Bytes of one sample of all channels; of a container single bytes."""
+    return _WIDTHS[format.encoding] * format.channels if format.encoding in _WIDTHS else 1
+
+
+class Frames:
+    """Samples of `tracks` at some rate to whole frames at 16 kHz. State is kept across pieces; at another
+    rate than 16 kHz the newest 0.12 s, at most, are held back."""
+
+    def __init__(self, tracks: int) -> None:
+        self._tracks = tracks
+        self._rate = SAMPLE_RATE
+        self._resampler: soxr.ResampleStream | None = None
+        self._framers = tuple(Framer() for _ in range(tracks))
+
+    def feed(self, samples: Audio, rate: int) -> tuple[Audio, ...]:
+        """(n, tracks) to all whole frames now complete: of each track n * FRAME samples, read-only."""
+        if rate != self._rate:
+            samples = np.concatenate((self._flushed(), self._turned(samples, rate)))
+        elif self._resampler is not None:
+            samples = self._resampled(samples, last=False)
+        return self._framed(samples)
+
+    def finish(self) -> tuple[tuple[Audio, ...], tuple[Audio, ...]]:
+        """As `AudioDecoder.finish`."""
+        frames = self._framed(self._flushed())
+        return frames, tuple(framer.finish() for framer in self._framers)
+
+    def _turned(self, samples: Audio, rate: int) -> Audio:
+        """The first samples at another rate than those before."""
+        self._rate, self._resampler = rate, None
+        if rate == SAMPLE_RATE:
+            return samples
+        # With several channels it keeps a filter for each: the same samples as one resampler a track.
+        self._resampler = soxr.ResampleStream(rate, SAMPLE_RATE, self._tracks, dtype="float32", quality="HQ")
+        return self._resampled(samples, last=False)
+
+    def _flushed(self) -> Audio:
+        """What the resampler holds back."""
+        nothing = np.zeros((0, self._tracks), np.float32)
+        return nothing if self._resampler is None else self._resampled(nothing, last=True)
+
+    def _resampled(self, samples: Audio, *, last: bool) -> Audio:
+        """(n, tracks) to (m, tracks)."""
+        assert self._resampler is not None
+        # One track has to come, and comes back, without its second dimension.
+        chunk = samples[:, 0] if samples.shape[1] == 1 else samples
+        out: Audio = self._resampler.resample_chunk(np.ascontiguousarray(chunk), last=last)
+        return out.reshape(-1, samples.shape[1])
+
+    def _framed(self, samples: Audio) -> tuple[Audio, ...]:
+        return tuple(
+            framer.feed(np.ascontiguousarray(track))
+            for framer, track in zip(self._framers, samples.T, strict=True)
+        )
 
 
 class AudioDecoder:
@@ -61,15 +113,10 @@ class AudioDecoder:
         self._encoding = format.encoding
         self._channels = format.channels
         self._stride = stride(format)
+        self._rate = format.sample_rate
+        self._tracks = tracks
         self._rest = b""
-        self._nothing: Audio = np.zeros((0, tracks), np.float32)
-        # With several channels it keeps a filter for each: the same samples as one resampler a track.
-        self._resampler = (
-            None
-            if format.sample_rate == SAMPLE_RATE
-            else soxr.ResampleStream(format.sample_rate, SAMPLE_RATE, tracks, dtype="float32", quality="HQ")
-        )
-        self._framers = tuple(Framer() for _ in range(tracks))
+        self._frames = Frames(tracks)
 
     def feed(self, data: bytes) -> tuple[Audio, ...]:
         """All whole frames now complete: of each track n * FRAME samples, read-only."""
@@ -78,30 +125,14 @@ class AudioDecoder:
         odd = len(data) % self._stride
         self._rest = data[len(data) - odd :] if odd else b""
         samples = self._samples(np.frombuffer(data, np.uint8, len(data) - odd))
-        return self._framed(self._resampled(samples, last=False))
+        return self._frames.feed(samples, self._rate)
 
     def finish(self) -> tuple[tuple[Audio, ...], tuple[Audio, ...]]:
         """Of each track the last whole frames and the tail of fewer than FRAME samples.
 
         Bytes of an incomplete last sample are dropped: they are no sample.
         """
-        frames = self._framed(self._resampled(self._nothing, last=True))
-        return frames, tuple(framer.finish() for framer in self._framers)
-
-    def _framed(self, samples: Audio) -> tuple[Audio, ...]:
-        return tuple(
-            framer.feed(np.ascontiguousarray(track))
-            for framer, track in zip(self._framers, samples.T, strict=True)
-        )
-
-    def _resampled(self, samples: Audio, *, last: bool) -> Audio:
-        """(n, tracks) to (m, tracks)."""
-        if self._resampler is None:
-            return samples
-        # One track has to come, and comes back, without its second dimension.
-        chunk = samples[:, 0] if samples.shape[1] == 1 else samples
-        out: Audio = self._resampler.resample_chunk(chunk, last=last)
-        return out.reshape(-1, samples.shape[1])
+        return self._frames.finish()
 
     def _samples(self, raw: npt.NDArray[np.uint8]) -> Audio:
         """Bytes of whole samples as (n, tracks)."""
@@ -113,8 +144,10 @@ class AudioDecoder:
                 audio = _sound(raw.view("<f4"))
             case Encoding.MULAW | Encoding.ALAW:
                 audio = _TABLES[self._encoding][raw]
+            case Encoding.CONTAINER:
+                raise ValueError("containers are for ContainerDecoder")
         audio = audio.reshape(-1, self._channels)
-        if len(self._framers) == self._channels:
+        if self._tracks == self._channels:
             return audio
         mixed: Audio = audio.mean(axis=1, keepdims=True, dtype=np.float32)
         return mixed

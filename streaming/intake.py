@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator
 from engine.contract import FRAME, SAMPLE_RATE, Audio, SpeechDetector, Voice
 
 from .audio import AudioDecoder
+from .container import ContainerDecoder
 from .core.framing import EMPTY
-from .wire.messages import AudioFormat
+from .demux import Broke
+from .wire.messages import AudioFormat, Encoding
 
 SLICE = SAMPLE_RATE
 """Samples of all tracks judged in one go: between two slices of a large packet other sessions get their
@@ -33,16 +35,47 @@ class Intake:
     """
 
     def __init__(
-        self, format: AudioFormat, detector: SpeechDetector, tracks: int = 1, inline: int = INLINE
+        self,
+        format: AudioFormat,
+        detector: SpeechDetector,
+        tracks: int = 1,
+        inline: int = INLINE,
+        broke: Broke = lambda why: None,
     ) -> None:
+        """`broke` is told why a container had to be taken up again. Raises `ProtocolError` where containers
+        are not taken."""
         self._inline = inline
-        self._decoder = AudioDecoder(format, tracks)
+        self._decoder = (
+            ContainerDecoder(tracks, broke)
+            if format.encoding is Encoding.CONTAINER
+            else AudioDecoder(format, tracks)
+        )
         self._streams = tuple(detector.open() for _ in range(tracks))
         self._slice = SLICE // tracks // FRAME * FRAME
 
     async def feed(self, data: bytes) -> AsyncIterator[tuple[Frames, Voices]]:
         """Whole frames with their verdicts, at most `SLICE` samples at a time; raises `ProtocolError`."""
-        frames = self._decoder.feed(data)
+        if isinstance(self._decoder, ContainerDecoder):
+            async for frames in self._decoder.feed(data):
+                async for piece in self._judged(frames):
+                    yield piece
+        else:
+            async for piece in self._judged(self._decoder.feed(data)):
+                yield piece
+
+    async def drain(self) -> AsyncIterator[tuple[Frames, Voices]]:
+        """No more bytes come: what a container's demuxer held back, before `finish`; raises like `feed`."""
+        if isinstance(self._decoder, ContainerDecoder):
+            async for frames in self._decoder.drain():
+                async for piece in self._judged(frames):
+                    yield piece
+
+    def close(self) -> None:
+        """Nothing is wanted any more."""
+        if isinstance(self._decoder, ContainerDecoder):
+            self._decoder.close()
+
+    async def _judged(self, frames: Frames) -> AsyncIterator[tuple[Frames, Voices]]:
         for start in range(0, frames[0].size, self._slice):
             piece = tuple(track[start : start + self._slice] for track in frames)
             if len(piece) * piece[0].size <= self._inline:

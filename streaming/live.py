@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Protocol, assert_never
 
@@ -18,11 +19,11 @@ from .core.events import Ended, Flushed
 from .decoding import Decodes
 from .delays import DelayMeter
 from .errors import Expired, IdleClient, InternalFault, Restarting, SessionTooLong
-from .intake import Intake
+from .intake import Frames, Intake, Voices
 from .privacy import Redactor
 from .remembering import encode
 from .restore import Place
-from .services import Services, meeting_for, settings_for
+from .services import Services, meeting_for, resumable, settings_for
 from .sessions import Entry, Outcome
 from .splice import Splice
 from .transcripts import present
@@ -68,7 +69,13 @@ class Live:
         self._decodes = Decodes(
             self._meeting, services.dispatcher, services.encoder, services.metrics, self._pump
         )
-        self._intake = Intake(start.audio, services.detector, len(start.tracks) or 1, services.inline)
+        self._intake = Intake(
+            start.audio,
+            services.detector,
+            len(start.tracks) or 1,
+            services.inline,
+            lambda why: services.metrics.broken.add(why=why),
+        )
         self._splice = Splice(stride(start.audio), start.audio.sample_rate, self._meeting.received)
         self._inbox: asyncio.Queue[Audio | Flush | End] = asyncio.Queue()
         self._entry = entry
@@ -91,6 +98,7 @@ class Live:
         self._eased = asyncio.Event()
         self._ended = asyncio.Event()
         entry.live, entry.renamer = self, self.rename
+        entry.guest = entry.guest or not resumable(start)
         if place is not None:
             self._take_names()
 
@@ -130,7 +138,8 @@ class Live:
         self._eased.set()
 
     def detach(self, client: Client, *, for_good: bool) -> None:
-        """The client has lost its connection, or left because it wants no more."""
+        """The client has lost its connection, or left because it wants no more, as all do that cannot
+        resume."""
         if self._client is not client:
             return
         self._client, self._left = None, self._loop.time()
@@ -222,6 +231,8 @@ class Live:
             logger.exception("session %(session)s failed", {"session": short(self._entry.id)})
             self._fault = InternalFault(self._entry.id)
             self._conclude()
+        finally:
+            self._intake.close()
 
     def _conclude(self) -> None:
         """After the receipt the error if there was one, and nothing more."""
@@ -262,18 +273,19 @@ class Live:
             return
         match message:
             case Audio(data):
-                await self._feed(data)
+                await self._hear(self._intake.feed(data))
             case Flush(id):
                 self._meeting.receive_flush(id)
                 self._pump()
             case End():
+                await self._hear(self._intake.drain())
                 self._end()
             case _:
                 assert_never(message)
 
-    async def _feed(self, data: bytes) -> None:
+    async def _hear(self, pieces: AsyncIterator[tuple[Frames, Voices]]) -> None:
         self._feeding = True
-        async for frames, voices in self._intake.feed(data):
+        async for frames, voices in pieces:
             # While a thread judged the piece or there was no room, somebody may have ended the session.
             if self._ending:
                 return

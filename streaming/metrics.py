@@ -157,6 +157,9 @@ class Metrics:
         self.resumed = new("resumes_total", "Sessions that went on over another connection.", Counter())
         self.readers = new("readers_total", "Readers let in.", Counter())
         self.received = new("received_seconds_total", "Audio received.", Counter())
+        self.broken = new(
+            "demuxer_restarts_total", "Recordings that broke and were taken up again, by why.", Counter()
+        )
         self.audio = new("audio_seconds_total", "Audio of ended sessions.", Counter())
         self.covered = new("covered_seconds_total", "What became of the audio of ended sessions.", Counter())
         self.words = new("words_committed_total", "Words committed.", Counter())

@@ -25,7 +25,7 @@ from .sessions import Sessions
 from .settings import LimitSettings
 from .sites import Sites
 from .wire.errors import ProtocolError
-from .wire.messages import VERSION, Limits, Ready, Start
+from .wire.messages import VERSION, Encoding, Limits, Ready, Start
 
 if TYPE_CHECKING:
     from .history import History
@@ -136,6 +136,12 @@ def linker_for(
     return linker
 
 
+def resumable(start: Start) -> bool:
+    """Whether its client may come back after a lost connection: not where no sample can be named in what it
+    sends."""
+    return start.audio.encoding is not Encoding.CONTAINER
+
+
 def ready_for(id: str, start: Start, services: Services) -> Ready:
     """What the client of a session is told at first, but for the tokens."""
     capabilities, limits = services.dispatcher.capabilities, services.limits
@@ -156,5 +162,5 @@ def ready_for(id: str, start: Start, services: Services) -> Ready:
         max_delay_ms=round(settings.max_delay_s * 1000),
         pause_ms=round(settings.pause_s * 1000),
         language=start.language,
-        resume_ms=round(limits.resume_s * 1000),
+        resume_ms=round(limits.resume_s * 1000) if resumable(start) else 0,
     )

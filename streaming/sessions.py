@@ -147,7 +147,8 @@ class Entry:
     unheard: range = range(0)
     """Numbers that an earlier process may have sent, but that never reached the disk."""
     guest: bool = False
-    """Whether its client has no way to come back: it speaks another protocol than ours."""
+    """Whether its client has no way to come back: it speaks another protocol than ours, or sends audio in
+    which no sample can be named."""
     lease: Lease | None = None
     """Its place among the sessions of its key; None for one of an earlier process."""
     readers: int = 0

@@ -34,6 +34,10 @@ class Encoding(StrEnum):
     PCM_F32LE = "pcm_f32le"
     MULAW = "mulaw"
     ALAW = "alaw"
+    CONTAINER = "container"
+    """As a recorder writes it, header and all: WebM, Ogg, MP4 in fragments, FLAC, MP3, AAC, WAV and others.
+    The bytes say at which rate and with how many channels, so `sample_rate` is not looked at, and `channels`
+    only where there are tracks. Such a stream cannot be resumed."""
 
 
 class AudioFormat(Struct, frozen=True, forbid_unknown_fields=True):
