@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from streaming.wire.messages import CLOCK_RATE, Audio, AudioFormat, Encoding, End, Flush
-
-_WIDTHS = {Encoding.PCM_S16LE: 2, Encoding.PCM_F32LE: 4, Encoding.MULAW: 1, Encoding.ALAW: 1}
+from streaming.wire.messages import CLOCK_RATE, WIDTHS, Audio, AudioFormat, End, Flush
 
 Said = Audio | Flush | End
 
@@ -29,7 +27,8 @@ class Kept:
     a flush until it is answered; what is lost with a connection is said again over the next."""
 
     def __init__(self, format: AudioFormat, most: int) -> None:
-        self._stride = _WIDTHS[format.encoding] * format.channels
+        # Of a container nothing is kept once it is said: a session of it ends with its connection.
+        self._stride = WIDTHS.get(format.encoding, 0) * format.channels
         self._rate = format.sample_rate
         self._most = most
         self._said: deque[_Item] = deque()
@@ -65,8 +64,12 @@ class Kept:
         """What is to be said now; None where nothing waits."""
         if not self._unsaid:
             return None
-        self._said.append(self._unsaid.popleft())
-        return self._said[-1].message
+        item = self._unsaid.popleft()
+        if self._stride or not isinstance(item.message, Audio):
+            self._said.append(item)
+        else:
+            self._bytes -= item.end - item.at
+        return item.message
 
     def forget(self, sample: int) -> None:
         """Audio before `sample` (16 kHz clock) need not be sent again."""

@@ -16,12 +16,10 @@ from engine.contract import SAMPLE_RATE, Audio
 
 from .core.framing import Framer
 from .wire.errors import ProtocolError
-from .wire.messages import AudioFormat, Encoding
+from .wire.messages import WIDTHS, AudioFormat, Encoding
 
 _LOUDEST = 64.0
 """Float samples beyond this are no audio but another encoding; up to it they are clipped to [-1, 1]."""
-
-_WIDTHS = {Encoding.PCM_S16LE: 2, Encoding.PCM_F32LE: 4, Encoding.MULAW: 1, Encoding.ALAW: 1}
 
 
 def _mulaw_table() -> Audio:
@@ -45,7 +43,7 @@ _TABLES = {Encoding.MULAW: _mulaw_table(), Encoding.ALAW: _alaw_table()}
 
 def stride(format: AudioFormat) -> int:
     """Bytes of one sample of all channels; of a container single bytes."""
-    return _WIDTHS[format.encoding] * format.channels if format.encoding in _WIDTHS else 1
+    return WIDTHS[format.encoding] * format.channels if format.encoding in WIDTHS else 1
 
 
 class Frames:

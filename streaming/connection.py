@@ -155,7 +155,9 @@ class Connection:
                 " can still be sent"
             )
         if entry.guest:
-            raise ResumeRefused("a session of another protocol, or of audio in a container, is not gone on with")
+            raise ResumeRefused(
+                "a session of another protocol, or of audio in a container, is not gone on with"
+            )
         if resume.last_seq in entry.unheard:
             raise ResumeRefused("last_seq: what was said last never reached this server's disk")
         assert entry.ready is not None, "whoever has its token was told it in ready"

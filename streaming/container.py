@@ -129,8 +129,6 @@ class ContainerDecoder:
                 self._idle = True
                 self._tell()
             self._turn.wait_for(lambda: self._inbox or self._ended or self._closed)
-            if self._closed:
-                raise _Closed
             self._idle = False
             return self._inbox.popleft() if self._inbox else b""
 

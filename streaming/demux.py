@@ -21,8 +21,9 @@ import numpy as np
 
 from engine.contract import Audio
 
-from .tape import NotAudio, Stalled, Tape, refused
-from .wav import Source, samples_of
+from .boxes import Boxes
+from .tape import NotAudio, Source, Tape, refused
+from .wav import samples_of
 from .wire.errors import ProtocolError
 
 DECODERS = (
@@ -47,6 +48,9 @@ LONGEST_HOLE_S = 30.0
 
 BAD_PACKETS = 100
 """So many in a row that cannot be decoded are a broken recording."""
+
+BUFFER = 4096
+"""Bytes that FFmpeg reads at once: where a recording breaks, what it has read is lost."""
 
 BREAKS = 16
 """So often it may break without a sample between."""
@@ -93,12 +97,20 @@ def pieces(pull: Callable[[], bytes], tracks: int = 1, broke: Broke = lambda why
                     _check_density(seconds, tape.taken)
                     yield piece
                 tape.heard(seconds)
-        except (FFmpegError, Stalled) as error:
-            breaks += 1
-            if breaks >= BREAKS:
-                raise NotAudio(f"nothing of it can be decoded ({error})") from None
-            broke(type(error).__name__)
-            tape.broke()
+            if tape.ended:
+                continue
+            why = "ended"
+        except FFmpegError as error:
+            why = type(error).__name__
+        if isinstance(tape.fault, ProtocolError):
+            raise tape.fault
+        if tape.fault is not None:
+            why = type(tape.fault).__name__
+        breaks += 1
+        if breaks >= BREAKS:
+            raise NotAudio(f"nothing of it can be decoded ({why})")
+        broke(why)
+        tape.broke()
     if tape.taken and not seconds:
         raise NotAudio("not one sample of audio came")
 
@@ -112,7 +124,11 @@ def _frames(tape: Tape, format: str) -> Iterator[Any]:
     if format == "wav":
         source, format, raw = samples_of(tape)
         options |= raw
-    with av.open(source, "r", format=format, options=options, metadata_errors="ignore") as container:
+    elif format == "mp4":
+        source = Boxes(tape)
+    with av.open(
+        source, "r", format=format, options=options, metadata_errors="ignore", buffer_size=BUFFER
+    ) as container:
         stream = next(iter(container.streams.audio), None)
         if stream is None:
             raise NotAudio("it holds no audio track")

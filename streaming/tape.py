@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from .wire.errors import ProtocolError
 
@@ -11,6 +12,8 @@ KNOWN = "WebM, Ogg, MP4 in fragments, FLAC, MP3, AAC, WAV, AIFF, CAF, AU or AMR"
 
 ENOUGH = 12
 """Bytes that tell how a recording is written."""
+
+MP3_ENOUGH = 2048
 
 HEADER = 4 << 20
 """Bytes, pictures in tags too, before the first sample, or between one and the next."""
@@ -40,8 +43,16 @@ _BEGINNINGS = {
 }
 
 
+class Source(Protocol):
+    """What FFmpeg reads."""
+
+    def read(self, size: int) -> bytes:
+        """Some bytes, `size` at most; none at the end."""
+        ...
+
+
 class Stalled(Exception):
-    """Bytes come, but no samples."""
+    """Bytes come, but no samples, or not where they should."""
 
 
 def refused(field: str, why: str) -> ProtocolError:
@@ -107,12 +118,19 @@ class Tape:
         self._pace = 0.0  # bytes a second of audio
         self._head = bytearray()
         self._head_known = False
+        self.ended = False
+        """Whether this recording was read to its end."""
+        self.fault: Exception | None = None
+        """Why there is no more to read of this recording, where that is not its end: raised in `read` it
+        would have to find its way through FFmpeg."""
         self.taken = 0
         """Bytes of the client so far."""
 
     def read(self, size: int) -> bytes:
-        """More of this recording, `size` bytes at most; none at its end. Raises `Stalled` and `NotAudio`."""
+        """More of this recording, `size` bytes at most; none at its end, or once there is a `fault`."""
         self._check_quiet()
+        if self.fault is not None:
+            return b""
         if self._at >= len(self._ahead) and not self._next:
             message = self._take()
             if self._heard and _is_header(message):
@@ -122,6 +140,7 @@ class Tape:
         data = self._ahead[self._at : self._at + size]
         self._at += len(data)
         self._quiet += len(data)
+        self.ended = not data
         self._keep_head(data)
         return data
 
@@ -132,7 +151,7 @@ class Tape:
         if self._next:
             ahead, self._next = self._next, b""
         while True:
-            while len(ahead) < ENOUGH and (more := self._take()):
+            while len(ahead) < _enough(ahead) and (more := self._take()):
                 ahead += more
             if (found := self._find(ahead)) is not None:
                 return found
@@ -153,7 +172,7 @@ class Tape:
 
     def broke(self) -> None:
         """The demuxer gave up."""
-        self._broken = True
+        self._broken, self.fault = True, None
 
     def _take(self) -> bytes:
         message = b"" if self._over else self._pull()
@@ -165,8 +184,9 @@ class Tape:
         """Where a recording begins in `ahead`, or the broken one can be taken up again."""
         if self._format is None:
             return None if (format := sniff(ahead)) is None else self._start(format, ahead)
-        if self._broken and self._format in _SELF and ahead:
-            return self._start(self._format, ahead, fresh=False)
+        if self._broken and self._format in _SELF:
+            at = next((at for at in _all(ahead, b"\xff", 0) if _syncs(ahead[at:], self._format)), None)
+            return None if at is None else self._start(self._format, ahead[at:], fresh=False)
         places = [(at - offset, True) for magic, offset in _HEADERS for at in _all(ahead, magic, offset)]
         if self._broken and self._head_known and self._head:
             magic, offset = _RESUMED[self._format]
@@ -180,7 +200,8 @@ class Tape:
 
     def _start(self, format: str, ahead: bytes, *, fresh: bool = True) -> Beginning:
         self._ahead, self._at = ahead, 0
-        self._format, self._broken = format, False
+        self._format, self._broken, self.ended = format, False, False
+        self._quiet = self._quiet if fresh else 0
         if fresh:
             self._heard = False
             self._head, self._head_known = bytearray(), format not in _RESUMED
@@ -203,10 +224,23 @@ class Tape:
 
     def _check_quiet(self) -> None:
         if self._heard and self._quiet > max(STALL, STALL_S * self._pace):
-            self._quiet = 0
-            raise Stalled("bytes came, but no samples")
-        if self._quiet > HEADER:
-            raise NotAudio(f"{self._quiet} bytes came without a sample of audio")
+            self.fault = Stalled("bytes came, but no samples")
+        elif self._quiet > HEADER:
+            self.fault = NotAudio(f"{self._quiet} bytes came without a sample of audio")
+
+
+def _syncs(data: bytes, format: str) -> bool:
+    """Whether a frame seems to begin here; of AAC, whose frames say their length, with another behind it."""
+    if sniff(data[:ENOUGH]) != format:
+        return False
+    length = (data[3] & 3) << 11 | data[4] << 3 | data[5] >> 5 if len(data) > 5 else 0
+    behind = data[length : length + 2]
+    return format != "aac" or len(behind) < 2 or (behind[0] == 0xFF and behind[1] & 0xF6 == 0xF0)
+
+
+def _enough(ahead: bytes) -> int:
+    """Bytes to have before a recording is opened; of MP3 its reader wants some frames, or it skips one."""
+    return MP3_ENOUGH if sniff(ahead) == "mp3" else ENOUGH
 
 
 def _is_header(data: bytes) -> bool:

@@ -5,9 +5,8 @@ them yet."""
 from __future__ import annotations
 
 import struct
-from typing import Protocol
 
-from .tape import NotAudio
+from .tape import NotAudio, Source
 
 _RAW = {
     (1, 8): "u8",
@@ -23,12 +22,6 @@ _EXTENSIBLE = 0xFFFE
 _LONGEST_FMT = 4096
 _NO_LENGTH = 0x7FFF_0000
 """From here on a length stands for none."""
-
-
-class Source(Protocol):
-    """What FFmpeg reads."""
-
-    def read(self, size: int) -> bytes: ...
 
 
 class Part:

@@ -40,6 +40,10 @@ class Encoding(StrEnum):
     only where there are tracks. Such a stream cannot be resumed."""
 
 
+WIDTHS = {Encoding.PCM_S16LE: 2, Encoding.PCM_F32LE: 4, Encoding.MULAW: 1, Encoding.ALAW: 1}
+"""Bytes of one bare sample of one channel; a container has no such number."""
+
+
 class AudioFormat(Struct, frozen=True, forbid_unknown_fields=True):
     """What the client's audio bytes are. Channels are interleaved; they are mixed down unless `start.tracks`
     makes each a participant."""

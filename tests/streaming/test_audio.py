@@ -11,7 +11,7 @@ from engine.contract import FRAME, Audio
 from streaming.audio import AudioDecoder
 from streaming.core.framing import Framer
 from streaming.wire.errors import ProtocolError
-from streaming.wire.messages import AudioFormat, Encoding
+from streaming.wire.messages import WIDTHS, AudioFormat, Encoding
 
 
 def decoded(format: AudioFormat, *packets: bytes) -> Audio:
@@ -40,7 +40,7 @@ def cut(data: bytes, sizes: list[int]) -> list[bytes]:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    encoding=st.sampled_from(Encoding),
+    encoding=st.sampled_from(list(WIDTHS)),
     rate=st.sampled_from([8000, 11025, 16000, 22050, 44100, 48000]),
     channels=st.integers(1, 3),
     seed=st.integers(0, 1000),
@@ -63,7 +63,7 @@ def test_any_packing_gives_the_same_frames(
 
 @settings(max_examples=40, deadline=None)
 @given(
-    encoding=st.sampled_from(Encoding),
+    encoding=st.sampled_from(list(WIDTHS)),
     rate=st.sampled_from([8000, 16000, 44100, 48000]),
     tracks=st.integers(2, 8),
     seed=st.integers(0, 1000),
