@@ -87,8 +87,11 @@ async def test_flush_works_and_a_lost_connection_ends_the_session() -> None:
         entry = running.services.sessions.find(id)
         assert entry is not None
         async with asyncio.timeout(10):
+            news = asyncio.Event()
+            entry.waiting.add(news)
             while entry.log.receipt is None:
-                await asyncio.sleep(0.02)
+                await news.wait()
+                news.clear()
         assert entry.log.receipt.gap_samples == 0
 
 
