@@ -81,7 +81,7 @@ class Admission:
         self._memory = memory
         self._most_memory = settings.memory_bytes or MEMORY_SHARE * memory_there_is()
         self._queue, self._commit = Recent(metrics.queue_time), Recent(metrics.commit_delay)
-        self._received, self._engine_s = metrics.received.value(), metrics.engine_total.value()
+        self._received, self._engine_s = metrics.received.value(), metrics.engine_time.sum
         self._at = self._loop.time() - LOOK_S
         self._closed: str | None = None
 
@@ -99,7 +99,7 @@ class Admission:
     def look(self) -> None:
         """Measure, now."""
         now, metrics, load = self._loop.time(), self._metrics, self._engine.load
-        received, engine_s, memory = metrics.received.value(), metrics.engine_total.value(), self._memory()
+        received, engine_s, memory = metrics.received.value(), metrics.engine_time.sum, self._memory()
         passed = max(now - self._at, 1e-3)
         self._capacity.look(
             Look(

@@ -143,7 +143,6 @@ def observer(metrics: Metrics) -> Callable[[Served], None]:
         metrics.decodes.add(priority=served.task.priority.name.lower(), finish=finish or "none")
         metrics.queue_time.observe(served.queue_s)
         metrics.engine_time.observe(served.engine_s)
-        metrics.engine_total.add(served.engine_s)
         if served.hypothesis is not None:
             metrics.decoded_audio.add((served.task.end - served.task.start) / SAMPLE_RATE)
             if served.hypothesis.finish is Finish.LOOP:

@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from importlib.metadata import PackageNotFoundError, version
+
+from .version import version
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("streaming.serve:main", "serve live transcription"),
@@ -54,13 +55,6 @@ def _parser() -> argparse.ArgumentParser:
         epilog="\n".join(f"  {name:8} {about}" for name, (_, about) in COMMANDS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version()}")
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of those below")
     return parser
-
-
-def _version() -> str:
-    try:
-        return version("seamscribe")
-    except PackageNotFoundError:
-        return "(not installed: run from its sources)"

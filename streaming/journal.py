@@ -73,6 +73,7 @@ class Journal:
 
     def start(self) -> None:
         """Write from now on, until `close`."""
+        self._metrics.journal_ok.set(1)
         self._thread.start()
 
     # -- the event loop's side -------------------------------------------------------------------

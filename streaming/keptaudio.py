@@ -56,10 +56,10 @@ class AudioKeeper:
 
     def write(self, session: str, start: int, tracks: tuple[Audio, ...]) -> None:
         """Keep a piece that begins at sample `start`, of each track as many samples. Never blocks."""
-        room = self._jobs.qsize() < WAITING
-        self._metrics.kept_audio.add(len(tracks[0]) / SAMPLE_RATE, outcome="kept" if room else "dropped")
-        if room:
+        if self._jobs.qsize() < WAITING:
             self._jobs.put(lambda: self._write(session, start, tracks))
+        else:
+            self._metrics.kept_audio.add(len(tracks[0]) / SAMPLE_RATE, outcome="dropped")
 
     def finish(self, session: str) -> None:
         """No more of this session comes. Never blocks."""
@@ -113,6 +113,15 @@ class AudioKeeper:
             self._failing = False
 
     def _write(self, session: str, start: int, tracks: tuple[Audio, ...]) -> None:
+        outcome = "failed"
+        try:
+            self._encode(session, start, tracks)
+            outcome = "kept"
+        finally:
+            # From this thread alone, and in places that are there from the start.
+            self._metrics.kept_audio.add(len(tracks[0]) / SAMPLE_RATE, outcome=outcome)
+
+    def _encode(self, session: str, start: int, tracks: tuple[Audio, ...]) -> None:
         file = self._files.get(session)
         if file is None or file.end != start:
             self._close(session)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import TypeVar
 
 DELAYS = (
@@ -16,49 +17,90 @@ DELAYS = (
 )
 SHORT = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
+MOST_SERIES = 100
+"""Values of one metric at most; what has other labels is counted together, as `OTHER`."""
+
+OTHER = "other"
+
+GAPS = ("length", "loop", "no_text", "deadline", "finish_deadline", "engine", "lost")
+"""Causes of gaps that are seen most."""
+
 Labels = tuple[tuple[str, str], ...]
 
 
-class Counter:
-    """Only grows; one value for each combination of labels."""
+class Metric:
+    """Values by combinations of labels, of which there are `MOST_SERIES` at most and one of `OTHER`."""
+
+    kind = "untyped"
+
+    def __init__(self, **known: tuple[str, ...]) -> None:
+        """The labels' names, each with values that are shown from the start, so that the first event of a
+        kind is a change like any other; none where they cannot be told before."""
+        self.labels = tuple(known)
+        self._values: dict[Labels, float] = {}
+
+    @property
+    def series(self) -> Mapping[Labels, float]:
+        """What it holds now."""
+        return self._values
+
+    def value(self, **labels: str) -> float:
+        return self._values.get(tuple((name, labels[name]) for name in self.labels), 0.0)
+
+    def lines(self, name: str) -> Iterator[str]:
+        for labels, value in sorted(self._values.items()):
+            yield f"{name}{_braces(labels)} {_number(value)}"
+
+    def _key(self, labels: Mapping[str, str]) -> Labels:
+        assert labels.keys() == set(self.labels), f"{sorted(labels)} are not the labels {self.labels}"
+        key = tuple((name, labels[name]) for name in self.labels)
+        if key in self._values or len(self._values) < MOST_SERIES:
+            return key
+        return tuple((name, OTHER) for name in self.labels)
+
+
+class Counter(Metric):
+    """Only grows."""
 
     kind = "counter"
 
-    def __init__(self) -> None:
-        self._values: dict[Labels, float] = {}
+    def __init__(self, **known: tuple[str, ...]) -> None:
+        super().__init__(**known)
+        for values in product(*known.values()):
+            self._values[tuple(zip(self.labels, values, strict=True))] = 0.0
 
     def add(self, amount: float = 1.0, **labels: str) -> None:
-        key = tuple(sorted(labels.items()))
+        key = self._key(labels)
         self._values[key] = self._values.get(key, 0.0) + amount
 
-    def value(self, **labels: str) -> float:
-        return self._values.get(tuple(sorted(labels.items())), 0.0)
 
-    def lines(self, name: str) -> Iterator[str]:
-        for labels, value in sorted((self._values or {(): 0.0}).items()):
-            yield f"{name}{_braces(labels)} {_number(value)}"
+class Mirror(Metric):
+    """Counts that somebody else keeps, as they stand, by one label."""
+
+    kind = "counter"
+
+    def show(self, counts: Mapping[str, float]) -> None:
+        (label,) = self.labels
+        self._values = {}
+        for name, value in counts.items():
+            key = self._key({label: name})
+            self._values[key] = self._values.get(key, 0.0) + value
 
 
-class Mirror(Counter):
-    """Counts that somebody else keeps, as they stand."""
-
-    def show(self, counts: Mapping[str, float], label: str) -> None:
-        self._values = {((label, name),): value for name, value in counts.items()}
-
-
-class Gauge(Counter):
-    """The newest value."""
+class Gauge(Metric):
+    """The newest value; none until there is one."""
 
     kind = "gauge"
 
     def set(self, value: float, **labels: str) -> None:
-        self._values[tuple(sorted(labels.items()))] = value
+        self._values[self._key(labels)] = value
 
 
 class Histogram:
     """Counts by upper bound, with sum and number."""
 
     kind = "histogram"
+    labels: tuple[str, ...] = ()
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
@@ -100,14 +142,14 @@ class Histogram:
         yield f"{name}_count {total}"
 
 
-_Metric = TypeVar("_Metric", bound="Counter | Histogram")
+_Metric = TypeVar("_Metric", bound="Metric | Histogram")
 
 
 class Metrics:
     """All of one process."""
 
     def __init__(self) -> None:
-        self._help: dict[str, tuple[str, Counter | Histogram]] = {}
+        self._help: dict[str, tuple[str, Metric | Histogram]] = {}
         new = self._new
         self.first_partial = new(
             "first_partial_seconds", "From the start of speech to its first words.", Histogram(DELAYS)
@@ -123,17 +165,22 @@ class Metrics:
         self.speaker_time = new(
             "speaker_window_seconds", "From asking for a window's voices to having them.", Histogram(SHORT)
         )
-        self.decodes = new("decodes_total", "Decodes by priority and how they ended.", Counter())
-        self.retries = new("retries_total", "Final decodes that failed and were tried again.", Counter())
+        self.decodes = new(
+            "decodes_total",
+            "Decodes by priority and how they ended.",
+            Counter(priority=("final", "first", "refresh"), finish=("stop", "length", "loop")),
+        )
+        self.retries = new(
+            "retries_total", "Final decodes that failed and were tried again.", Counter(cause=())
+        )
         self.decoded_audio = new("decoded_audio_seconds_total", "Audio given to the engine.", Counter())
-        self.engine_total = new("engine_seconds_total", "Engine time of all decodes.", Counter())
         self.engine_counts = new(
             "engine_counts_total",
             "What the engine counts itself: guards' alarms, tokens and others.",
-            Mirror(),
+            Mirror(count=()),
         )
         self.unheard = new(
-            "windows_unheard_total", "Windows whose voices could not be told apart.", Counter()
+            "windows_unheard_total", "Windows whose voices could not be told apart.", Counter(cause=())
         )
         self.loops = new("loops_total", "Decodes that a guard stopped in a loop.", Counter())
         self.truncations = new("truncations_total", "Decodes that ended at the limit of tokens.", Counter())
@@ -141,48 +188,91 @@ class Metrics:
             "starved_total", "Times speech brought no text and its window was begun anew.", Counter()
         )
         self._count_sessions()
+        self._count_journal()
+        self._show_load()
 
     def _count_sessions(self) -> None:
         new = self._new
         self.sessions = new("sessions_active", "Live sessions.", Gauge())
         self.started = new("sessions_total", "Sessions started.", Counter())
-        self.closed = new("sessions_closed_total", "Sessions ended, by close code and reason.", Counter())
-        self.refused = new("refusals_total", "Clients refused before a session, by reason.", Counter())
+        self.closed = new(
+            "sessions_closed_total",
+            "Sessions ended, by close code and reason.",
+            Counter(code=(), reason=()),
+        )
+        self.refused = new(
+            "refusals_total",
+            "Clients refused before a session, by reason.",
+            Counter(reason=("overloaded", "restarting", "unauthorized", "forbidden")),
+        )
         self.ignored = new(
-            "ignored_fields_total", "Fields of other protocols that mean nothing here.", Counter()
+            "ignored_fields_total",
+            "Fields of other protocols that mean nothing here.",
+            Counter(protocol=()),
         )
         self.parted = new(
-            "connections_lost_total", "Connections that ended before their session, by reason.", Counter()
+            "connections_lost_total",
+            "Connections that ended before their session, by reason.",
+            Counter(reason=("lost", "left", "replaced", "slow_reader", "internal")),
         )
         self.resumed = new("resumes_total", "Sessions that went on over another connection.", Counter())
         self.readers = new("readers_total", "Readers let in.", Counter())
         self.received = new("received_seconds_total", "Audio received.", Counter())
         self.broken = new(
-            "demuxer_restarts_total", "Recordings that broke and were taken up again, by why.", Counter()
+            "demuxer_restarts_total",
+            "Recordings that broke and were taken up again, by why.",
+            Counter(why=()),
         )
         self.audio = new("audio_seconds_total", "Audio of ended sessions.", Counter())
-        self.covered = new("covered_seconds_total", "What became of the audio of ended sessions.", Counter())
-        self.words = new("words_committed_total", "Words committed.", Counter())
-        self.gaps = new("gaps_total", "Declared gaps, by cause.", Counter())
-        self.gap_audio = new("gap_seconds_total", "Audio in declared gaps, by cause.", Counter())
-        self.paused = new(
-            "read_pauses_total", "Times a socket was not read for a while, by reason.", Counter()
+        self.covered = new(
+            "covered_seconds_total",
+            "What became of the audio of ended sessions.",
+            Counter(cover=("text", "silence", "gap")),
         )
+        self.words = new("words_committed_total", "Words committed.", Counter())
+        self.gaps = new("gaps_total", "Declared gaps, by cause.", Counter(cause=GAPS))
+        self.gap_audio = new("gap_seconds_total", "Audio in declared gaps, by cause.", Counter(cause=GAPS))
+        self.paused = new(
+            "read_pauses_total",
+            "Times a socket was not read for a while, by reason.",
+            Counter(reason=("client", "engine", "flush")),
+        )
+
+    def _count_journal(self) -> None:
+        new = self._new
         self.journal_ok = new("journal_ok", "Whether the journal can be written.", Gauge())
         self.journal_writes = new("journal_writes_total", "Groups written to the journal.", Counter())
-        self.journal_errors = new("journal_errors_total", "Groups that could not be written.", Counter())
+        self.journal_errors = new(
+            "journal_errors_total",
+            "Groups that could not be written, by cause.",
+            Counter(cause=("full", "locked", "read_only", "io", "other")),
+        )
         self.journal_late = new(
             "journal_late_total", "Messages sent before they were in the journal.", Counter()
         )
         self.journal_lost = new(
             "journal_lost_sessions_total", "Sessions no longer kept: too much waited.", Counter()
         )
-        self.webhooks = new("webhook_deliveries_total", "Tries to deliver, by outcome.", Counter())
-        self.kept_audio = new("kept_audio_seconds_total", "Audio kept, by outcome.", Counter())
+        self.webhooks = new(
+            "webhook_deliveries_total",
+            "Tries to deliver, by outcome.",
+            Counter(outcome=("delivered", "failed", "given_up", "dropped")),
+        )
+        self.kept_audio = new(
+            "kept_audio_seconds_total",
+            "Audio kept, by outcome.",
+            Counter(outcome=("kept", "failed", "dropped")),
+        )
+
+    def _show_load(self) -> None:
+        new = self._new
+        self.build = new(
+            "build_info", "1, of this version, engine and model.", Gauge(version=(), engine=(), model=())
+        )
         self.waiting = new("queue_depth", "Decodes waiting.", Gauge())
         self.running = new("engine_running", "Decodes running.", Gauge())
-        self.utilisation = new("engine_utilisation", "Share of engine time in use.", Gauge())
-        self.stretch = new("refresh_stretch", "What refresh intervals are multiplied by.", Gauge())
+        self.utilisation = new("engine_utilisation_ratio", "Share of engine time in use.", Gauge())
+        self.stretch = new("refresh_stretch_ratio", "What refresh intervals are multiplied by.", Gauge())
         self.open = new("admission_open", "Whether a new session would be taken.", Gauge())
         self.used = new(
             "capacity_used_ratio", "Load and what was let in lately, of what may be used.", Gauge()
@@ -195,6 +285,11 @@ class Metrics:
     def _new(self, name: str, help: str, metric: _Metric) -> _Metric:
         self._help[f"seamscribe_{name}"] = (help, metric)
         return metric
+
+    @property
+    def all(self) -> Mapping[str, Metric | Histogram]:
+        """By name."""
+        return {name: metric for name, (_, metric) in self._help.items()}
 
     def exposition(self) -> str:
         """Prometheus text, format 0.0.4."""

@@ -27,6 +27,7 @@ from .reader import Reader
 from .services import Services
 from .transcripts import FORMATS, export
 from .transport import SocketChannel
+from .version import version
 from .wire.codec import SUBPROTOCOLS, Codec, choose
 from .wire.errors import shown
 from .wire.messages import Read
@@ -158,12 +159,14 @@ class Routes:
     async def metrics(self, _: Request) -> Response:
         """Prometheus text."""
         metrics, load = self._services.metrics, self._services.dispatcher.load
+        serving = self._services.dispatcher.capabilities
+        metrics.build.set(1, version=version(), engine=serving.engine, model=serving.model)
         metrics.sessions.set(self._services.sessions.active)
         metrics.waiting.set(load.waiting)
         metrics.running.set(load.running)
         metrics.utilisation.set(load.utilisation)
         metrics.stretch.set(load.stretch)
-        metrics.engine_counts.show(self._services.engine_counts(), "count")
+        metrics.engine_counts.show(self._services.engine_counts())
         return PlainTextResponse(
             metrics.exposition(), headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"}
         )

@@ -96,9 +96,12 @@ async def test_a_folder_that_cannot_be_written_stops_nobody(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
-    keeper = AudioKeeper(tmp_path / "file", Metrics())
+    metrics = Metrics()
+    keeper = AudioKeeper(tmp_path / "file", metrics)
     for number in range(3):
         keeper.write("s", 320 * number, (speech("x")[:320],))
     keeper.finish("s")
     await keeper.close()
     assert len([r for r in caplog.records if "audio is not kept" in r.getMessage()]) == 1
+    assert metrics.kept_audio.value(outcome="failed") == pytest.approx(0.06)
+    assert metrics.kept_audio.value(outcome="kept") == 0

@@ -13,7 +13,7 @@ from engine.fake import FakeRecognizer
 from streaming.app import counts_of, narrowed
 from streaming.core.events import Cover, Covered, Ended, GapDeclared, Receipt, SegmentUpdated
 from streaming.delays import DelayMeter
-from streaming.metrics import Counter, Histogram, Metrics
+from streaming.metrics import MOST_SERIES, OTHER, Counter, Histogram, Metrics, Mirror
 from streaming.server import Routes
 from tests.support.world import World, serving
 
@@ -55,7 +55,7 @@ def test_histogram_buckets_are_cumulative() -> None:
 
 
 def test_counters_by_label() -> None:
-    counter = Counter()
+    counter = Counter(cause=())
     counter.add(cause="a")
     counter.add(2, cause="b")
     assert (counter.value(cause="a"), counter.value(cause="b"), counter.value(cause="c")) == (1, 2, 0)
@@ -92,6 +92,41 @@ def test_gaps_and_coverage_are_counted() -> None:
     assert metrics.gap_audio.value(cause="loop") == 1.0
     assert metrics.audio.value() == 3.0
     assert metrics.covered.value(cover="text") == 2.0
+
+
+def test_what_can_happen_is_shown_before_it_does() -> None:
+    text = Metrics().exposition()
+    assert 'seamscribe_journal_errors_total{cause="full"} 0' in text
+    assert "seamscribe_words_committed_total 0" in text
+    # A gauge that nobody set says nothing: a server without a journal has none that fails.
+    assert not re.search(r"^seamscribe_journal_ok ", text, re.MULTILINE)
+
+
+def test_a_metric_has_a_bounded_number_of_series() -> None:
+    counter, mirror = Counter(cause=("known",)), Mirror(count=())
+    for number in range(10_000):
+        counter.add(cause=f"of a client's making {number}")
+    counter.add(cause="known")
+    mirror.show({str(number): 1.0 for number in range(10_000)})
+    for metric in (counter, mirror):
+        assert len(metric.series) == MOST_SERIES + 1
+        assert sum(metric.series.values()) in (10_000, 10_001)
+    assert counter.value(cause="known") == 1
+    assert counter.value(cause=OTHER) > 9_000
+
+
+def test_names_follow_the_fields_conventions() -> None:
+    """Base units and their suffixes; counters, and they alone, end in _total."""
+    for name, metric in Metrics().all.items():
+        assert re.fullmatch(r"seamscribe_[a-z]+(_[a-z]+)*", name)
+        assert name.endswith("_total") == (metric.kind == "counter"), name
+        assert not re.search(r"_(ms|milliseconds|minutes|mib|percent|count|sum|bucket)(_|$)", name), name
+        assert metric.kind != "histogram" or name.endswith("_seconds"), name
+        assert not {"le", "quantile", "job", "instance"} & set(metric.labels), name
+        assert all(re.fullmatch(r"[a-z]+", label) for label in metric.labels)
+    # `x` and `x_total` beside each other would be one name in OpenMetrics.
+    families = [name.removesuffix("_total") for name in Metrics().all]
+    assert len(families) == len(set(families))
 
 
 class Counting:

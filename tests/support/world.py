@@ -10,6 +10,7 @@ from typing import Any
 from engine.contract import Audio, Recognizer
 from engine.dispatcher import Dispatcher, DispatchSettings
 from engine.fake import FakeDetector, FakeRecognizer, FakeScript
+from streaming.app import observer
 from streaming.connection import Connection
 from streaming.core.settings import SessionSettings
 from streaming.metrics import Metrics
@@ -57,8 +58,8 @@ def serving(
     """`recognizer` takes the scripted engine's place."""
 
     async def main() -> None:
-        engine = FakeRecognizer(script or FakeScript(delay_s=0.05))
-        dispatcher = Dispatcher(recognizer or engine, DispatchSettings())
+        engine, metrics = FakeRecognizer(script or FakeScript(delay_s=0.05)), Metrics()
+        dispatcher = Dispatcher(recognizer or engine, DispatchSettings(), observer(metrics))
         bounds = LimitSettings(**limits)
         services = Services(
             session=SessionSettings(),
@@ -66,7 +67,7 @@ def serving(
             sessions=Sessions(ServerSettings(), bounds),
             dispatcher=dispatcher,
             detector=FakeDetector(),
-            metrics=Metrics(),
+            metrics=metrics,
             inline=1 << 30,  # threads have no virtual time
         )
         world = World(services, engine)
