@@ -103,7 +103,7 @@ async def test_transcripts_health_and_metrics() -> None:
         metrics = (await http.get(running.http("/metrics"))).text
         assert "seamscribe_words_committed_total 2" in metrics
         assert "seamscribe_commit_delay_seconds_count 2" in metrics
-        assert 'seamscribe_decodes_total{finish="stop"' in metrics
+        assert 'seamscribe_decodes_total{priority="final",finish="stop"}' in metrics
 
 
 async def test_not_ready_when_full_or_draining() -> None:
@@ -177,7 +177,7 @@ async def test_unknown_subprotocols_are_refused_and_never_echoed(caplog: pytest.
 
 async def test_a_wrong_path_is_told_the_right_one(caplog: pytest.LogCaptureFixture) -> None:
     async with server() as running, httpx.AsyncClient() as http:
-        for path in ("/", "/v1/stream/", "/v1/listen?a=b", "/healthz"):
+        for path in ("/", "/v1/stream/", "/v1/nowhere?a=b", "/healthz"):
             with pytest.raises(InvalidStatus) as caught:
                 await connect(f"ws://{running.address}{path}")
             assert caught.value.response.status_code == 404
