@@ -33,6 +33,7 @@ from .auth import Authority
 from .errors import SettingsError
 from .keeping import keeping, tending
 from .metrics import Metrics
+from .pulse import Pulse
 from .quota import Quotas
 from .services import Services, no_voices
 from .sessions import Sessions, unrecorded
@@ -153,6 +154,16 @@ def observer(metrics: Metrics) -> Callable[[Served], None]:
     return observe
 
 
+def pulse_of(adapter: Recognizer) -> Pulse:
+    """Whether an adapter's engine lives, where it can tell."""
+    layer: object = adapter
+    while layer is not None:
+        if ask := getattr(layer, "healthy", None):
+            return Pulse(ask)
+        layer = getattr(layer, "inner", None)
+    return Pulse()
+
+
 def counts_of(adapter: Recognizer | SpeakerEncoder | None) -> Mapping[str, float]:
     """What an adapter counts itself; nothing where it counts nothing."""
     found: dict[str, float] = {}
@@ -209,6 +220,7 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
                 dispatcher=dispatcher,
                 detector=detector,
                 metrics=metrics,
+                pulse=pulse_of(recognizer),
                 engine_counts=lambda: {**counts_of(recognizer), **counts_of(encoder)},
                 encoder=encoder,
                 load_voices=_loader(settings, encoder),

@@ -55,6 +55,11 @@ class History:
         """As `sessions.Journal`."""
         return self._journal.begin(id, token, read, start)
 
+    @property
+    def wanting(self) -> bool:
+        """Whether what sessions say cannot be kept, though it must be (`journal.required`)."""
+        return self._settings.required and self._journal.failing
+
     # -- going on --------------------------------------------------------------------------------
 
     async def revive(self, id: str, token: str, next_sample: int, services: Services) -> None:

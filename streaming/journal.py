@@ -94,6 +94,11 @@ class Journal:
         return frozenset(self._recorders)
 
     @property
+    def failing(self) -> bool:
+        """Whether the disk takes nothing now."""
+        return self._failing
+
+    @property
     def stuck(self) -> bool:
         """Whether the disk fails or is slow: nobody should wait for it."""
         return self._failing or self._behind

@@ -146,15 +146,22 @@ class Routes:
         return PlainTextResponse("ok\n")
 
     async def readyz(self, _: Request) -> Response:
-        """Whether a new client would be taken now."""
+        """Whether a new client would be taken and served now."""
         sessions = self._services.sessions
-        reason = None
-        if sessions.draining:
-            reason = "draining"
-        elif sessions.refusal() is not None:
-            reason = "full"
+        reason = await self._unready()
         body = {"ready": reason is None, "reason": reason, "sessions": sessions.active}
         return JSONResponse(body, status_code=503 if reason else 200)
+
+    async def _unready(self) -> str | None:
+        """Why a new client should go elsewhere: what lasts longest first."""
+        services = self._services
+        if services.sessions.draining:
+            return "draining"
+        if not await services.pulse.beats():
+            return "engine"
+        if services.history is not None and services.history.wanting:
+            return "journal"
+        return "full" if services.sessions.refusal() is not None else None
 
     async def metrics(self, _: Request) -> Response:
         """Prometheus text."""

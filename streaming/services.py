@@ -18,6 +18,7 @@ from .core.speakers import Linker, LinkerSettings
 from .intake import INLINE
 from .metrics import Metrics
 from .privacy import Redact
+from .pulse import Pulse
 from .quota import Quotas
 from .remembering import decode
 from .restore import Place
@@ -51,6 +52,7 @@ class Services:
     metrics: Metrics
     engine_counts: Callable[[], Mapping[str, float]] = dict
     """What the engine counts itself, by name."""
+    pulse: Pulse = field(default_factory=Pulse)
     inline: int = INLINE
     """Up to this many samples are judged in the event loop, larger pieces in a thread."""
     encoder: SpeakerEncoder | None = None

@@ -102,6 +102,8 @@ class JournalSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """So long after their end sessions are kept."""
     max_bytes: Annotated[int, Meta(ge=1 << 20)] = 4 << 30
     """Of more than this the oldest sessions are deleted, their audio counted."""
+    required: bool = False
+    """Whether the server is not ready for new sessions while it cannot be written; those that run go on."""
     audio: bool = False
     """Whether the audio is kept too, as FLAC (needs the extra `files`)."""
 
