@@ -81,8 +81,8 @@ class FakeScript:
     """By number of the call, from 0."""
     broken: Callable[[RecognitionTask], bool] = lambda _: False
     """Tasks that fail for good with the cause `scripted`."""
-    says: Callable[[RecognitionTask], Hypothesis] | None = None
-    """What it answers instead of the slots' words."""
+    says: Callable[[RecognitionTask], Hypothesis | None] = lambda _: None
+    """What it answers instead of the slots' words; None: nothing else."""
     stalls: Callable[[int], float] = lambda _: 0.0
     """Extra delay by number of the call."""
     concurrency: int = 4
@@ -142,8 +142,8 @@ class FakeRecognizer:
             raise script.failures[call]
         if script.broken(task):
             raise EngineError("scripted", "the script says so", retryable=False)
-        if script.says is not None:
-            return script.says(task)
+        if (instead := script.says(task)) is not None:
+            return instead
         said = task.prefix[-1].end if task.prefix else task.start
         words = tuple(w for w in _heard(task.audio, task.start) if w.start >= said)
         return Hypothesis(words, language=task.language or script.language, language_probability=0.9)

@@ -74,6 +74,8 @@ class Decodes:
                 self._run(task)
         for window in self._meeting.windows_to_hear():
             self._listen(window)
+        for repair in self._meeting.repairs():
+            self._metrics.starved.add(outcome=repair.value)
 
     def give_up(self) -> None:
         """Answer for the engine, now and from now on: all that it has not decoded is a gap."""

@@ -185,7 +185,9 @@ class Metrics:
         self.loops = new("loops_total", "Decodes that a guard stopped in a loop.", Counter())
         self.truncations = new("truncations_total", "Decodes that ended at the limit of tokens.", Counter())
         self.starved = new(
-            "starved_total", "Times speech brought no text and its window was begun anew.", Counter()
+            "starved_total",
+            "Times speech brought no text for long, by what decoding again brought.",
+            Counter(),
         )
         self._count_sessions()
         self._count_journal()

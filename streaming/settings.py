@@ -21,8 +21,9 @@ from msgspec import Meta, Struct
 from engine.contract import FRAME
 
 from .access import AuthSettings, PrivacySettings, SiteSettings, check_access, check_keys
+from .core.judging import MISSING
 from .core.settings import SessionSettings
-from .core.spans import to_samples
+from .core.spans import to_samples, to_seconds
 from .errors import SettingsError
 from .posting import target_of
 
@@ -311,6 +312,11 @@ def _check_session(session: SessionSettings, where: str) -> None:
             raise SettingsError(f"session.{name} {where}: {value:g} is not above 0 and at most {most:g}")
         if name.endswith("_s") and to_samples(value) < FRAME:
             raise SettingsError(f"session.{name} {where}: {value:g} is less than a frame of audio, 0.02 s")
+    if to_samples(session.starve_s) < 2 * MISSING:
+        raise SettingsError(
+            f"session.starve_s {where}: {session.starve_s:g} is less than {to_seconds(2 * MISSING):g}; nobody"
+            " can tell of less speech without a word whether it is any"
+        )
     if 2 * to_samples(session.pad_s) > to_samples(session.pause_s):
         raise SettingsError(
             f"session.pad_s {where}: {session.pad_s:g} is more than half of pause_s = {session.pause_s:g};"

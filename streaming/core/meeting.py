@@ -27,6 +27,7 @@ from .attribution import Attribution, Numbered
 from .continuation import NOTHING, Continuation
 from .echo import EchoGate
 from .events import Ended, Event, Flushed, GapDeclared, SegmentUpdated, SpeakerNamed
+from .hunger import Repair
 from .ledger import merged
 from .listening import Listener, ListeningSettings, TagListener
 from .session import Session
@@ -148,6 +149,10 @@ class Meeting:
         for id in ids:
             self._tasks.pop(id, None)
         return ids
+
+    def repairs(self) -> list[Repair]:
+        """What came of speech without text since the last call: see `Hunger`."""
+        return [repair for track in self._tracks for repair in track.session.repairs()]
 
     def windows_to_hear(self) -> list[SpeakerTask]:
         """Windows whose voices are wanted, one at a time."""

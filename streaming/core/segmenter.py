@@ -112,6 +112,11 @@ class Segmenter:
         limit = self.origin + self._s.longest
         return Cut(self.origin, seam(ring, limit - self._s.search, limit), Cause.SEAM)
 
+    def early(self, ring: AudioRing, end: int, without: int) -> Cut:
+        """The cut that finishes a window before it is full, whose last `without` samples and more brought no
+        text: in them, near their `end`."""
+        return Cut(self.origin, seam(ring, end - min(self._s.search, without // 2), end), Cause.SEAM)
+
     def committed(self, ring: AudioRing, end: int) -> None:
         """Words up to `end` are committed: move the window's beginning on, to a quiet place."""
         latest = end - self._s.keep

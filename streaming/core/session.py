@@ -23,6 +23,8 @@ from engine.contract import (
 from .continuation import NOTHING, Continuation
 from .events import Ended, Event, Flushed
 from .gate import Activity, Edge, Paused, SpeechGate, Started
+from .hunger import Hunger, Repair
+from .judging import DOUBTFUL, LADDER, Step, judge
 from .language import LanguageTracker
 from .plausible import spoken
 from .record import Record
@@ -30,26 +32,13 @@ from .ring import AudioRing
 from .segmenter import Cause, Cut, Segmenter
 from .settings import SessionSettings
 from .spans import to_samples
-from .stabilizer import Horizons, Stabilizer
+from .stabilizer import Stabilizer
 from .transcript import Segment
-
-LADDER = 3
-"""Tries of a final window before its audio is declared a gap."""
-
-NO_SPEECH = 0.6
-"""The model's own verdict above which a window without words is believed to hold none."""
 
 SENTENCE_ENDS = frozenset(".?!…\u3002\uff1f\uff01")
 
-DOUBTFUL = to_samples(0.5)
-"""Voiced audio after the last word of a final reply that is worth a second decode, without context: a beam
-is drawn to an early end of the sentence."""
-
 MARGIN = to_samples(0.1)
 """For the packets that bring the audio and the messages that carry the words."""
-
-MISSING = to_samples(2.0)
-"""Voiced audio without a word that is a gap, when decoding it again does not help."""
 
 
 class Session:
@@ -84,6 +73,7 @@ class Session:
         self._segmenter = Segmenter(window, continues.origin, heard=continues.settled)
         self._stabilizer = Stabilizer()
         self._language = LanguageTracker(language, continues.language)
+        self._hunger = Hunger(to_samples(settings.starve_s))
         self._task: RecognitionTask | None = None
         self._cut: Cut | None = None
         self._tasks_made = 0
@@ -140,6 +130,10 @@ class Session:
     def events_to_send(self) -> list[Event]:
         return self._record.drain()
 
+    def repairs(self) -> list[Repair]:
+        """What came of speech that had brought no text, each time that something was done about it."""
+        return self._hunger.repairs()
+
     def stretch(self, factor: float) -> None:
         """Load told by the shell: refresh intervals are multiplied by `factor` (>= 1)."""
         self._segmenter.stretch = max(1.0, factor)
@@ -193,26 +187,41 @@ class Session:
             self._attempt = 0
             unsure = self.language is None and hypothesis.language is not None
             self._refreshed(cut, words, unsure=unsure)
+            self._feed(cut, words)
         else:
             self._attempt = min(self._attempt + 1, LADDER - 1)
+            self._feed(cut, ())
         self._plan()
 
     def _judge(self, cut: Cut, words: tuple[Word, ...], hypothesis: Hypothesis) -> None:
         """A final reply: take it, ask again, or take what there is and decode the rest by itself."""
-        missed = self._misses(cut, words) if hypothesis.no_speech < NO_SPEECH else 0
-        cut_off = hypothesis.finish is not Finish.STOP
-        again = cut_off or missed >= (DOUBTFUL if self._attempt == 0 else MISSING)
-        if self._attempt and missed >= DOUBTFUL and words and hypothesis.finish is not Finish.LOOP:
-            self._attempt = 0
-            self._finish(Cut(cut.start, words[-1].end, Cause.SEAM), words, cause=None)
-            self._segmenter.origin = max(self._segmenter.origin, words[-1].end)
-        elif again and self._attempt + 1 < LADDER:
+        missed = self._misses(cut, words)
+        starving = self._hunger.starving(missed)
+        judged = judge(hypothesis, missed, self._attempt, words=bool(words), starving=starving)
+        if judged.step is Step.AGAIN:
             self._attempt += 1
+            if starving:
+                self._hunger.repair()
+            if self._segments[0].end is None:
+                self._send(cut)
+            return
+        self._attempt = 0
+        if judged.step is Step.REST:
+            cut, kept = Cut(cut.start, words[-1].end, Cause.SEAM), words
         else:
-            self._attempt = 0
             kept = () if hypothesis.finish is Finish.LOOP else words
-            cause = hypothesis.finish.value if cut_off else "no_text" if again else None
-            self._finish(cut, kept, cause=cause)
+            self._hunger.finished(missed, words=bool(kept), gap=judged.cause is not None)
+        self._finish(cut, kept, cause=judged.cause)
+        if judged.step is Step.REST or (cut.cause is Cause.SEAM and not kept):
+            self._segmenter.origin = max(self._segmenter.origin, cut.end)
+
+    def _feed(self, cut: Cut, words: tuple[Word, ...]) -> None:
+        """Once speech has brought no text for long, finish the window early, along the ladder: what follows
+        begins anew."""
+        if self._segments[0].end is None and self._misses(cut, words) >= self._hunger.most:
+            self._hunger.repair()
+            self._attempt = 1
+            self._send(self._segmenter.early(self._ring, cut.end, self._hunger.most))
 
     def receive_failure(self, task: str, cause: str, *, retryable: bool) -> None:
         """The task failed: a refresh is forgotten, a final is tried again or becomes a gap."""
@@ -221,6 +230,7 @@ class Session:
         cut = self._cut
         self._task = self._cut = None
         if cut.final and not retryable:
+            self._hunger.finished(self._misses(cut, ()), words=False, gap=True)
             self._finish(cut, (), cause=cause)
         self._plan()
 
@@ -288,8 +298,10 @@ class Session:
             return False
         cut = Cut(self._segmenter.origin, end, Cause.PAUSE)
         words = tuple(w for w in self._stabilizer.tail if w.start + w.end < 2 * end)
-        if self._misses(cut, words) >= DOUBTFUL:
+        missed = self._misses(cut, words)
+        if missed >= DOUBTFUL:
             return False
+        self._hunger.finished(missed, words=bool(words), gap=False)
         self._finish(cut, words, cause=None)
         return True
 
@@ -332,15 +344,7 @@ class Session:
         # A word that would be too old when the next reply comes is committed with this one.
         next_reply = max(self._segmenter.refresh, self._now - cut.end) + MARGIN
         due = self._now - to_samples(self._s.max_delay_s) + next_reply
-        stable = self._stabilizer.observe(
-            words,
-            Horizons(
-                sure=cut.end - to_samples(self._s.doubt_s if unsure else self._s.hold_s),
-                doubtful=cut.end - to_samples(self._s.doubt_s),
-                due=min(due, cut.end - to_samples(self._s.least_hold_s)),
-                confidence=self._s.confidence,
-            ),
-        )
+        stable = self._stabilizer.observe(words, self._s.horizons(cut.end, due, unsure=unsure))
         self._tail_heard = cut.end
         segment = self._commit_open(stable)
         self._record.show(segment, self._stabilizer.tail, now=self._now, language=self.language)
@@ -369,11 +373,11 @@ class Session:
         self._tail_heard = 0
         if cut.cause is Cause.SEAM:
             self._record.split(cut.end)
-        while self._segments and _ends_by(self._segments[0], cut.end):
+        while self._segments and self._segments[0].ends_by(cut.end):
             segment = self._segments[0]
             upcoming = self._segments[1] if len(self._segments) > 1 else None
             mine = words
-            if upcoming is not None and _ends_by(upcoming, cut.end):
+            if upcoming is not None and upcoming.ends_by(cut.end):
                 border = (segment.end or 0) + upcoming.start
                 mine = tuple(w for w in words if w.start + w.end < border)
             words = words[len(mine) :]
@@ -394,7 +398,3 @@ class Session:
         keep = self._segmenter.keep_from(pending, self._record.last_end, speaking=bool(self._segments))
         self._ring.evict(keep)
         self._activity.evict(keep)
-
-
-def _ends_by(segment: Segment, sample: int) -> bool:
-    return segment.end is not None and segment.end <= sample

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from .gate import GateSettings
 from .segmenter import WindowSettings
 from .spans import to_samples
+from .stabilizer import Horizons
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,9 @@ class SessionSettings:
     segment_s: float = 15.0
     """A segment without a pause is closed near this length, at a sentence's end; at twice it anyway."""
 
+    starve_s: float = 8.0
+    """So much speech without a word is decoded again along the ladder, and what follows from a new seam."""
+
     speakers: bool = True
     """Whether voices are told apart where the client does not say."""
     revise_s: float = 30.0
@@ -52,6 +56,16 @@ class SessionSettings:
             onset=to_samples(self.onset_s),
             pause=to_samples(self.pause_s),
             pad=to_samples(self.pad_s),
+        )
+
+    def horizons(self, end: int, due: int, *, unsure: bool) -> Horizons:
+        """For a decode that heard up to `end`, where words up to `due` can wait no longer; samples. `unsure`:
+        every word counts as doubtful."""
+        return Horizons(
+            sure=end - to_samples(self.doubt_s if unsure else self.hold_s),
+            doubtful=end - to_samples(self.doubt_s),
+            due=min(due, end - to_samples(self.least_hold_s)),
+            confidence=self.confidence,
         )
 
     def window(self, model_limit_s: float) -> WindowSettings:

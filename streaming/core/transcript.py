@@ -63,6 +63,10 @@ class Segment:
     told: int = 0
     """Committed words in the newest revision."""
 
+    def ends_by(self, sample: int) -> bool:
+        """Whether it is known to end at `sample` or before."""
+        return self.end is not None and self.end <= sample
+
     def update(self, now: int, language: str | None, *, final: bool) -> SegmentUpdated:
         """The next revision of this segment; `now` stands in for an end not known yet."""
         if self.id is None:

@@ -8,7 +8,7 @@ contradicted. So a session must end with the truth, whatever the pauses, packets
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -80,6 +80,8 @@ class Oracle:
     noise: float = 0.5
     settle: int = SECOND * 3 // 4
     failures: float = 0.0
+    deaf: Callable[[RecognitionTask], Hypothesis | None] = lambda _: None
+    """What it answers instead, where it answers something else."""
     early: float = 0.0
     """The chance that the reply to a final stops after its first words, as if nothing followed."""
     tasks: list[RecognitionTask] = field(default_factory=list)
@@ -89,6 +91,8 @@ class Oracle:
         self.tasks.append(task)
         if self.rng.random() < self.failures:
             return None
+        if (instead := self.deaf(task)) is not None:
+            return instead
         said = [w for w in self.truth.words if w.end > task.start + FRAME and w.start < task.end - FRAME]
         if task.prefix:
             said = [w for w in said if w.start > task.prefix[-1].start]

@@ -47,6 +47,7 @@ def test_later_layers_win(tmp_path: Path) -> None:
         ("[limits]\nmax_backlog_s = nan", "limits.max_backlog_s"),
         ("session = 3", "session"),
         ("[session]\nvoice_on = 0.2", "session.voice_on"),
+        ("[session]\nstarve_s = 3.9", "session.starve_s"),
         ("[session]\nvoice_on = 1.5", "session.voice_on"),
         ("[session]\nconfidence = 60", "session.confidence"),
         ("[session]\npause_s = inf", "session.pause_s"),

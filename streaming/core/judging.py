@@ -1,0 +1,55 @@
+"""What the final reply for a window is worth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from engine.contract import Finish, Hypothesis
+
+from .spans import to_samples
+
+LADDER = 3
+"""Tries of a final window before its audio is declared a gap."""
+
+NO_SPEECH = 0.6
+"""The model's own verdict above which a window without words is believed to hold none."""
+
+DOUBTFUL = to_samples(0.5)
+"""Voiced audio after the last word of a final reply that is worth a second decode, without context: a beam
+is drawn to an early end of the sentence."""
+
+MISSING = to_samples(2.0)
+"""Voiced audio without a word that is a gap, when decoding it again does not help."""
+
+
+class Step(Enum):
+    """What follows from a reply."""
+
+    TAKE = auto()
+    AGAIN = auto()
+    """Decode the window again, along the ladder."""
+    REST = auto()
+    """Take the words, and decode what they do not reach by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """`cause` is why what the words do not reach is a gap, None where it is none."""
+
+    step: Step
+    cause: str | None = None
+
+
+def judge(reply: Hypothesis, missed: int, attempt: int, *, words: bool, starving: bool = False) -> Judgement:
+    """Judge try number `attempt` (from 0): `missed` voiced samples lie behind its last word. Who is
+    `starving` believes the model's word that nobody speaks only when it is given twice."""
+    if reply.no_speech >= NO_SPEECH and (attempt or not starving):
+        missed = 0
+    cut_off = reply.finish is not Finish.STOP
+    again = cut_off or missed >= (MISSING if attempt else DOUBTFUL)
+    if attempt and missed >= DOUBTFUL and words and reply.finish is not Finish.LOOP:
+        return Judgement(Step.REST)
+    if again and attempt + 1 < LADDER:
+        return Judgement(Step.AGAIN)
+    return Judgement(Step.TAKE, reply.finish.value if cut_off else "no_text" if again else None)
