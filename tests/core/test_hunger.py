@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.contract import Finish, Hypothesis, Priority, RecognitionTask
 from streaming.core.hunger import Hunger, Repair
-from streaming.core.judging import DOUBTFUL
+from streaming.core.judging import MISSING
 from streaming.core.settings import SessionSettings
 
 from .oracle import SECOND, Oracle, Run, Truth, truth
@@ -22,7 +22,7 @@ LATEST = round(STARVE * SECOND / 0.8) + 3 * SECOND
 """Words are voiced to nine tenths; then come a refresh, a reply, and the search for a seam."""
 
 SHORTEST = SECOND * 11 // 20
-"""Words that are long enough to be missed: see `DOUBTFUL`."""
+"""Words that are long enough to be missed: see `judging.DOUBTFUL`."""
 
 seeds = st.integers(0, 2**32)
 EMPTY = Hypothesis(())
@@ -87,7 +87,8 @@ def test_what_stays_without_text_is_a_gap_soon(seed: int, words: int, answer: Hy
     gaps = run.reader.gaps
     assert {gap.cause for gap in gaps} == {"loop" if answer is LOOPING else "no_text"}
     assert max(gap.end - gap.start for gap in gaps) <= LATEST
-    assert sum(gap.end - gap.start for gap in gaps) > voiced(said) - DOUBTFUL
+    # What is left behind the last seam is a gap from `MISSING` on.
+    assert sum(gap.end - gap.start for gap in gaps) > voiced(said) - MISSING
     repairs = run.session.repairs()
     assert set(repairs) <= {Repair.GAP}
     assert len(repairs) >= (voiced(said) - LATEST) // LATEST
