@@ -25,6 +25,8 @@ OTHER = "other"
 GAPS = ("length", "loop", "no_text", "deadline", "finish_deadline", "engine", "lost")
 """Causes of gaps that are seen most."""
 
+from .core.hunger import Repair
+
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -187,7 +189,7 @@ class Metrics:
         self.starved = new(
             "starved_total",
             "Times speech brought no text for long, by what decoding again brought.",
-            Counter(),
+            Counter(outcome=tuple(Repair)),
         )
         self._count_sessions()
         self._count_journal()
