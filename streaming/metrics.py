@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import TypeVar
 
+from .core.hunger import Repair
+
 DELAYS = (
     *(0.1, 0.2, 0.3, 0.5, 0.7, 0.85, 1.0, 1.2, 1.4, 1.7, 2.0, 2.4, 2.8, 3.3, 4.0),
     *(5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 60.0),
@@ -24,8 +26,6 @@ OTHER = "other"
 
 GAPS = ("length", "loop", "no_text", "deadline", "finish_deadline", "engine", "lost")
 """Causes of gaps that are seen most."""
-
-from .core.hunger import Repair
 
 Labels = tuple[tuple[str, str], ...]
 
