@@ -121,6 +121,7 @@ class Admission:
         self._metrics.used.set(self._capacity.used)
         self._metrics.demand.set(self._capacity.demand)
         self._metrics.memory.set(memory)
+        self._metrics.most_memory.set(self._most_memory)
         if (closed := self._capacity.closed) != self._closed:
             self._closed = closed
             if closed is None:

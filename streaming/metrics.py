@@ -285,6 +285,9 @@ class Metrics:
             "engine_demand_ratio", "Share of engine time that unstretched refreshes would use.", Gauge()
         )
         self.memory = new("resident_memory_bytes", "Memory of this process.", Gauge())
+        self.most_memory = new(
+            "memory_limit_bytes", "Memory of this process from which no new session begins.", Gauge()
+        )
 
     def _new(self, name: str, help: str, metric: _Metric) -> _Metric:
         self._help[f"seamscribe_{name}"] = (help, metric)
