@@ -1,7 +1,7 @@
 """The gate in front of all routes: to which names this server answers, whose pages may ask, who may what.
 
 Everything is closed but what a rule opens: a route without one is the administrator's. Two doors are open to
-anybody, `PUBLIC`. On sockets a browser may say who it is in its first message; whoever serves such a socket
+anybody, `PUBLIC`, and the pages to whoever means this server: what they show has rules of its own. On sockets a browser may say who it is in its first message; whoever serves such a socket
 asks `Authority.admit` again.
 """
 
@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 from starlette.websockets import WebSocket
 
-from . import tokens
+from . import pages, tokens
 from .auth import LONGEST, Caller, secret_of
 from .denial import Deny, denial, plainly
 from .dialects.dialect import Way
@@ -142,6 +142,9 @@ class Guard:
         rule = next((r for r in RULES if method in r.methods and r.path.fullmatch(path)), _ADMIN)
         if refusal := self._site(headers, rule.deny):
             return refusal
+        if pages.PATHS.fullmatch(path) and method in ("GET", "HEAD"):
+            scope[CALLER] = None
+            return None
         if method == "OPTIONS" and headers.origin and self._sites.listed(headers.origin):
             return Response(status_code=204, headers=_PREFLIGHT)
         session = _SESSION.fullmatch(path)

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from . import listing
+from . import listing, pages
 from .auth import spoken
 from .connection import Connection
 from .dialects.bridge import serve
@@ -57,6 +57,7 @@ def routes_of(services: Services) -> list[BaseRoute]:
         Route("/v1/sessions/{id}/transcript.{format}", routes.transcript),
         Route("/v1/sessions/{id}/speakers/{number}", routes.speaker, methods=["PUT", "DELETE"]),
         Route("/v1/tokens", routes.tokens, methods=["POST"]),
+        *pages.routes(),
     ]
 
 

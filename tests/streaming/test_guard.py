@@ -35,7 +35,7 @@ TOKEN = "t" * 43
 
 def paths(running: Running, id: str = "A" * 22) -> Iterator[tuple[str, bool]]:
     """Every path that is answered, and whether by a socket."""
-    fill = {"id": id, "format": "txt", "number": "1", "path:path": "some/where"}
+    fill = {"id": id, "format": "txt", "number": "1", "path:path": "some/where", "name": "page.js"}
     for route in routes_of(running.services):
         assert isinstance(route, Route | WebSocketRoute), "a kind of route that this test does not know"
         path = route.path
@@ -87,6 +87,7 @@ async def first_answer(
 
 async def test_nothing_is_open_but_the_public_list() -> None:
     assert {"/healthz", "/readyz"} == PUBLIC, "think twice"
+    shown = {"/", "/overlay", "/sessions", "/web/page.js"}
     async with server(services=locked()) as running, inside(running) as http:
         everything = list(paths(running, session(running)))
         for path, _ in everything:
@@ -94,7 +95,7 @@ async def test_nothing_is_open_but_the_public_list() -> None:
                 headers = {} if secret is None else bearer(secret)
                 for method in METHODS:
                     answer = await http.request(method, path, headers=headers)
-                    if path in PUBLIC and method in ("GET", "HEAD"):
+                    if path in PUBLIC | shown and method in ("GET", "HEAD"):
                         assert answer.status_code == 200
                     else:
                         assert answer.status_code == 401, (method, path, secret)
