@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from streaming.wire.lines import columns, joined
 from streaming.wire.messages import (
     Ack,
     Ended,
@@ -25,7 +26,7 @@ from streaming.wire.messages import (
     Speaker,
     Word,
 )
-from streaming.wire.render import by_time, columns, joined, speaker_name
+from streaming.wire.render import by_time, speaker_name
 
 from .transcripts import Transcript
 

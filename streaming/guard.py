@@ -1,8 +1,9 @@
 """The gate in front of all routes: to which names this server answers, whose pages may ask, who may what.
 
 Everything is closed but what a rule opens: a route without one is the administrator's. Two doors are open to
-anybody, `PUBLIC`, and the pages to whoever means this server: what they show has rules of its own. On sockets a browser may say who it is in its first message; whoever serves such a socket
-asks `Authority.admit` again.
+anybody, `PUBLIC`, and the pages to whoever means this server, for what they show they have to ask for. On
+sockets a browser may say who it is in its first message; whoever serves such a socket asks `Authority.admit`
+again.
 """
 
 from __future__ import annotations

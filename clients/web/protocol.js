@@ -96,6 +96,7 @@ export class Stream {
 
   /** Leave at once; the server ends the session. */
   close() {
+    clearTimeout(this.#pump);
     this.#line.close();
     this.#over = true;
   }

@@ -5,6 +5,7 @@ import { after, columns, fits, joined } from "./lines.js";
 
 const HOLD_MS = 1000;
 const HOLD_PER_WORD_MS = 300;
+const HURRIED_MS = 300;
 const STUCK_MS = 10_000;
 
 /** What is on the screen: `shown` is its lines, oldest first, each `{id, mark, speaker, text}`. */
@@ -40,10 +41,11 @@ export class RollUp {
 
   /** Move on to `now`; `talking`: whether somebody is in the middle of something. */
   tick(now, talking = false) {
-    // More than two screens behind: nothing is dropped, but nothing is held any more either.
     while (this.#queue.length > 0) {
+      // More than two screens behind: nothing is dropped, but lines go faster than one likes to read.
       const late = this.#waiting > 2 * this.lines * this.cpl;
-      if (!late && this.#startsLine(this.#queue[0]) && this.#full && !this.#held(this.#lines[0], now)) return;
+      const held = late ? now - this.#lines[0]?.last >= HURRIED_MS : this.#held(this.#lines[0], now);
+      if (this.#startsLine(this.#queue[0]) && this.#full && !held) return;
       this.#append(now);
     }
     const quiet = now - this.#last;
@@ -56,7 +58,7 @@ export class RollUp {
   }
 
   #held(line, now) {
-    return now - line.last >= Math.max(HOLD_MS, HOLD_PER_WORD_MS * line.words.length);
+    return !line || now - line.last >= Math.max(HOLD_MS, HOLD_PER_WORD_MS * line.words.length);
   }
 
   #changes(word) {

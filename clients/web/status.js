@@ -77,6 +77,7 @@ export class Gauges {
 
   done() {
     $("levels").replaceChildren();
+    $("time").hidden = true;
     $("delay").hidden = true;
   }
 }

@@ -7,7 +7,6 @@ partial is no transcript.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from .cues import Cue, blocks, timed
+from .lines import joined
 from .messages import Segment, Word
 
 FORMATS = ("text", "json", "srt", "vtt", "rttm", "ctm", "stm")
@@ -24,25 +25,6 @@ UNKNOWN = "Unknown"
 
 PARAGRAPH_MS = 1_500
 """A silence this long between two segments starts a new paragraph."""
-LINE_COLUMNS = 42
-CUE_LINES = 2
-CUE_MS = 6_000
-CUE_PAUSE_MS = 700
-SHORTEST_CUE_MS = 1_000
-"""A cue stays this long where the next one allows: shorter cannot be read."""
-
-_SENTENCE_ENDS = (".", "!", "?", "\N{HORIZONTAL ELLIPSIS}", "\u3002", "\uff01", "\uff1f")
-
-
-@dataclass(frozen=True, slots=True)
-class Cue:
-    """Lines shown together from `start_ms` to `end_ms`."""
-
-    start_ms: int
-    end_ms: int
-    lines: tuple[str, ...]
-    speaker: str | None
-    """How the speaker is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +63,11 @@ def render(segments: Sequence[Segment], format: str, *, recording: str = "record
     raise ValueError(f"unknown transcript format {format!r}: use one of {', '.join(FORMATS)}")
 
 
-def joined(words: Iterable[Word]) -> str:
-    """How the words read, without outer space."""
-    return "".join(f" {w.text}" if spaced(w) else w.text for w in words).strip()
-
-
 def speaker_name(segment: Segment) -> str | None:
     """How the speaker of a segment is called, on one line; None while nobody knows who it is."""
     if segment.name is not UNSET:
         return " ".join("".join(c if c.isprintable() else " " for c in segment.name).split())
     return None if segment.speaker is None else f"Speaker {segment.speaker}"
-
-
-def spaced(word: Word) -> bool:
-    """Whether a space stands before the word."""
-    return word.space is not False
 
 
 def paragraphs(segments: Sequence[Segment]) -> list[Paragraph]:
@@ -136,54 +108,8 @@ def document(segments: Sequence[Segment], **extra: Any) -> str:
 
 
 def cues(segments: Sequence[Segment]) -> list[Cue]:
-    """Cues of at most two lines and six seconds, broken at pauses and sentence ends, in order of time: those
-    of people who speak at once overlap."""
-    found = [_cue(words, speaker_name(segment)) for segment in segments for words in _groups(segment.words)]
-    found.sort(key=lambda cue: cue.start_ms)
-    starts = [cue.start_ms for cue in found[1:]]
-    limits = [*starts, found[-1].end_ms + SHORTEST_CUE_MS] if found else []
-    return [
-        Cue(c.start_ms, max(c.end_ms, min(c.start_ms + SHORTEST_CUE_MS, limit)), c.lines, c.speaker)
-        for c, limit in zip(found, limits, strict=True)
-    ]
-
-
-def _groups(words: Sequence[Word]) -> Iterator[list[Word]]:
-    group: list[Word] = []
-    for word in words:
-        if group and (
-            word.end_ms - group[0].start_ms > CUE_MS
-            or word.start_ms - group[-1].end_ms >= CUE_PAUSE_MS
-            or len(_lines([*group, word])) > CUE_LINES
-            or (group[-1].text.endswith(_SENTENCE_ENDS) and len(_lines(group)) == CUE_LINES)
-        ):
-            yield group
-            group = []
-        group.append(word)
-    if group:
-        yield group
-
-
-def _cue(words: Sequence[Word], speaker: str | None) -> Cue:
-    return Cue(words[0].start_ms, max(words[-1].end_ms, words[0].start_ms + 1), _lines(words), speaker)
-
-
-def _lines(words: Sequence[Word]) -> tuple[str, ...]:
-    lines: list[list[Word]] = []
-    used = 0
-    for word in words:
-        width = columns(word.text) + spaced(word)
-        if not lines or used + width > LINE_COLUMNS:
-            lines.append([])
-            used = 0
-        lines[-1].append(word)
-        used += width
-    return tuple(joined(line) for line in lines)
-
-
-def columns(line: str) -> int:
-    """Width on a screen: East Asian wide characters take two columns."""
-    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
+    """As pop-on captions, in order of time: those of people who speak at once overlap."""
+    return timed([cue for s in segments if s.words for cue in blocks(s.words, speaker_name(s))])
 
 
 def srt(cues: Sequence[Cue]) -> str:

@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from streaming.wire.cues import CUE_LINES, LINE_COLUMNS
+from streaming.wire.lines import columns
 from streaming.wire.messages import Word
-from streaming.wire.render import CUE_LINES, FORMATS, LINE_COLUMNS, by_time, columns, cues, render, srt, vtt
+from streaming.wire.render import FORMATS, by_time, cues, render, srt, vtt
 
 from .build import segment, words
 
@@ -43,7 +45,7 @@ def test_json_holds_text_and_words_and_no_bookkeeping() -> None:
 
 def test_srt_as_players_expect_it() -> None:
     assert srt(cues(TWO)) == (
-        "1\n00:00:01,000 --> 00:00:02,400\nIt was late.\n\n2\n00:00:09,000 --> 00:00:10,000\nNobody came.\n"
+        "1\n00:00:01,000 --> 00:00:02,400\nIt was late.\n\n2\n00:00:09,000 --> 00:00:09,900\nNobody came.\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""The pages as they are served: all there is, nothing of anybody else's, and how they are kept by browsers."""
+"""The pages as they are served: all there is, nothing from elsewhere, and how they are kept by browsers."""
 
 from __future__ import annotations
 
@@ -96,7 +96,9 @@ async def test_what_a_browser_has_is_not_sent_again(http: httpx.AsyncClient) -> 
     assert changed.status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/web/nothing.js", "/web/%2e%2e", "/web/%2e%2e%2faio.py", "/web/index.html/x"])
+@pytest.mark.parametrize(
+    "path", ["/web/nothing.js", "/web/%2e%2e", "/web/%2e%2e%2faio.py", "/web/index.html/x"]
+)
 async def test_nothing_else_is_there(http: httpx.AsyncClient, path: str) -> None:
     assert (await http.get(path)).status_code in (401, 404)
 

@@ -103,9 +103,10 @@ class Page:
 
     async def click(self, selector: str) -> None:
         """A real click in the middle of an element."""
+        await self.call("Page.bringToFront")
         box = await self.run(
-            f"(() => {{const e = document.querySelector({selector!r}); e.scrollIntoView({{block: 'nearest'}});"
-            " const {x, y, width, height} = e.getBoundingClientRect();"
+            f"(() => {{const e = document.querySelector({selector!r});"
+            " e.scrollIntoView({block: 'nearest'}); const {x, y, width, height} = e.getBoundingClientRect();"
             " return {x: x + width / 2, y: y + height / 2}})()"
         )
         for type in ("mousePressed", "mouseReleased"):
@@ -120,9 +121,7 @@ class Page:
         text = {"Enter": "\r", " ": " "}.get(key, "")
         for kind in ("keyDown", "keyUp"):
             extra = {"text": text} if text and kind == "keyDown" else {}
-            await self.call(
-                "Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **extra
-            )
+            await self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **extra)
 
     async def size(self, width: int, height: int, *, mobile: bool = False) -> None:
         await self.call(
@@ -133,10 +132,11 @@ class Page:
             mobile=mobile,
         )
 
-    async def picture(self, file: Path) -> None:
+    async def picture(self) -> bytes:
         """What the page looks like now, as a PNG."""
+        await self.call("Page.bringToFront")
         answer = await self.call("Page.captureScreenshot", format="png")
-        file.write_bytes(base64.b64decode(answer["data"]))
+        return base64.b64decode(answer["data"])
 
 
 @asynccontextmanager
@@ -172,11 +172,15 @@ async def chromium(
 
 async def _address(file: Path, process: asyncio.subprocess.Process) -> str:
     async with asyncio.timeout(_STEP_S):
-        while not (file.is_file() and len(file.read_text().splitlines()) == 2):
+        while len(lines := _lines(file)) != 2:
             assert process.returncode is None, f"Chromium ended with {process.returncode}"
             await asyncio.sleep(0.05)
-    port, path = file.read_text().splitlines()
+    port, path = lines
     return f"ws://127.0.0.1:{port}{path}"
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text().splitlines() if file.is_file() else []
 
 
 @asynccontextmanager
