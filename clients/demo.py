@@ -16,9 +16,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from streaming.wire.lines import joined
 from streaming.wire.messages import Start
-from streaming.wire.render import paragraphs
+from streaming.wire.render import joined, paragraphs
 
 from .arguments import language
 from .audio import AudioError

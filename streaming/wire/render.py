@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET
 
 from .cues import Cue, blocks, timed
-from .lines import joined
+from .lines import joined as joined
 from .messages import Segment, Word
 
 FORMATS = ("text", "json", "srt", "vtt", "rttm", "ctm", "stm")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from clients.captions import Captions
-from streaming.wire.lines import joined
 from streaming.wire.messages import Ack, Ended, Error, Named, Segment, ServerMessage, Speaker, Word
+from streaming.wire.render import joined
 
 from .build import ready, receipt, segment, session, words
 
