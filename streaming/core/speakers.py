@@ -29,8 +29,9 @@ class LinkerSettings:
 
     same: float = 0.45
     """From here on two clusters are one voice; see `SpeakerTraits.same`."""
-    lend: float = 0.37
-    """From here on a voice without evidence enough of its own is taken for a known speaker."""
+    lend_below: float = 0.08
+    """So much less than `same` is enough for a voice without evidence enough of its own to be taken for a known
+    speaker: its vector is of little speech, which lowers every similarity."""
     known: float = 0.55
     """Similarity to an enrolled voice from which a speaker bears its name."""
     least_s: float = 1.5
@@ -39,6 +40,9 @@ class LinkerSettings:
     """How far back labels may change."""
     remember_s: float = 120.0
     """How far behind the frozen border labels can be asked for."""
+    sure_s: float = 3.0
+    """Evidence of more speech counts no more in a moment that others cover too: its vector is hardly surer, and
+    the longer a voice is heard in one window, the more often it was two."""
     reach_s: float = 0.5
     """A span without speech takes the speaker of speech this near: word times are not that exact."""
     weight_s: float = 120.0
@@ -81,7 +85,7 @@ class Linker:
         self._voices = Voices(
             VoiceSettings(
                 same=settings.same,
-                lend=settings.lend,
+                lend=settings.same - settings.lend_below,
                 least_s=settings.least_s,
                 weight_s=settings.weight_s,
                 strangers=settings.strangers,
@@ -217,7 +221,13 @@ class Linker:
         self._recognize()
         self._timeline.label(
             [
-                Label(e.start, e.mask, e.speaker, e.seconds, self._score(e.speaker, e.vector))
+                Label(
+                    e.start,
+                    e.mask,
+                    e.speaker,
+                    min(e.seconds, self._s.sure_s),
+                    self._score(e.speaker, e.vector),
+                )
                 for e in self._voices.evidence
             ]
         )

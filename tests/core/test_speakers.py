@@ -77,6 +77,16 @@ def test_too_little_evidence_is_unknown_and_an_older_voice_is_better_than_none()
     assert linker.count == 1
 
 
+def test_how_near_a_voice_must_be_to_be_lent_goes_with_the_encoder() -> None:
+    """The same short voice, a little less like the speaker than `same` and much less."""
+    other = voice(50) - (voice(50) @ voice(1)) * voice(1)
+    near = 0.6 * voice(1) + 0.8 * other / np.linalg.norm(other)
+    for same, speaker in ((0.45, 1), (0.65, 1), (0.75, None)):
+        linker = link(windows([(0.0, 6.0, 1)], spread=0.01), LinkerSettings(same=same))
+        linker.hear(SpeakerWindow(samples(7.9), samples(9.0), (one(8.0, 8.8, near),)))
+        assert linker.who(samples(8.0), samples(8.8)).speaker == speaker, same
+
+
 def test_short_words_of_a_stranger_add_up_over_an_hour() -> None:
     turns = [(0.0, 20.0, 1), *((at, at + 0.7, 2) for at in (100.0, 700.0)), (750.0, 760.0, 1)]
     assert link(windows(turns)).count == 1
@@ -133,6 +143,24 @@ def one(at: float, end: float, vector: Vector, *, active: float | None = None) -
     start = at if active is None else active
     unit = (vector / np.linalg.norm(vector)).astype(np.float32)
     return LocalSpeaker(((samples(start), samples(end)),), unit, samples(end - at))
+
+
+def test_a_long_window_that_took_two_for_one_does_not_outvote_those_that_heard_two() -> None:
+    """The second one's three seconds, heard apart by three windows, and by two as part of the first's."""
+    linker = Linker(LinkerSettings())
+    for start in (0.0, 0.5, 1.0):
+        linker.hear(
+            SpeakerWindow(
+                samples(start),
+                samples(10.0),
+                (one(start, 6.0, voice(1)), one(6.0, 9.0, voice(2))),
+            )
+        )
+    for start in (0.8, 0.9):
+        mixed = voice(1) + 0.7 * voice(2)
+        linker.hear(SpeakerWindow(samples(start), samples(10.0), (one(start, 9.0, mixed),)))
+    assert set(labels(linker, 1.0, 5.9)) == {1}
+    assert set(labels(linker, 6.1, 8.9)) == {2}
 
 
 def test_a_voice_that_changes_slowly_is_followed() -> None:
