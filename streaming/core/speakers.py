@@ -30,8 +30,8 @@ class LinkerSettings:
     same: float = 0.45
     """From here on two clusters are one voice; see `SpeakerTraits.same`."""
     lend_below: float = 0.08
-    """So much less than `same` is enough for a voice without evidence enough of its own to be taken for a known
-    speaker: its vector is of little speech, which lowers every similarity."""
+    """So much less than `same` is enough for a voice without evidence enough of its own to be taken for a
+    known speaker: its vector is of little speech, which lowers every similarity."""
     known: float = 0.55
     """Similarity to an enrolled voice from which a speaker bears its name."""
     least_s: float = 1.5
@@ -41,8 +41,8 @@ class LinkerSettings:
     remember_s: float = 120.0
     """How far behind the frozen border labels can be asked for."""
     sure_s: float = 3.0
-    """Evidence of more speech counts no more in a moment that others cover too: its vector is hardly surer, and
-    the longer a voice is heard in one window, the more often it was two."""
+    """Evidence of more speech counts no more in a moment that others cover too: its vector is hardly surer,
+    and the longer a voice is heard in one window, the more often it was two."""
     reach_s: float = 0.5
     """A span without speech takes the speaker of speech this near: word times are not that exact."""
     weight_s: float = 120.0
