@@ -12,7 +12,7 @@ Where each channel is somebody, `Start` says who, and `send` takes the channels 
     Start(audio=AudioFormat(channels=2), tracks=(Track("Ann"), Track("Bob")))
 
 A connection that breaks is made anew while one iterates: audio that the server has not acknowledged was kept
-and is sent again, what was missed is read, and the iteration goes on as if nothing had been.
+and is sent again, what was missed is read, and the iteration goes on: with a `Ready` that says `resumed`.
 
 Everything is bounded: what waits to be read or sent, what is kept, and how long each step may take.
 
@@ -66,7 +66,8 @@ from .dialing import (
 from .kept import Kept
 
 KEPT_BYTES = 64 * 1024 * 1024
-"""Audio that may wait for its acknowledgement: over half an hour of 16 kHz. Beyond it `send` waits."""
+"""Audio that may wait for its acknowledgement: over half an hour of 16 kHz. Beyond it `send` waits, and what
+the server has, but not on its disk, is kept no longer: a disk that stays full stops nobody."""
 
 _ENVELOPE = 64  # what a codec may put around the audio of one packet
 _NORMAL = "close_1000"
@@ -133,8 +134,7 @@ class Stream:
                 if self._receipt_came and error.code == _NORMAL:
                     self._over = True
                     break
-                await self._resume(error)
-                continue
+                return await self._resume(error)
             self._note(message)
             return message
         raise StopAsyncIteration
@@ -148,8 +148,9 @@ class Stream:
                 self._over = True
             case Flushed(id=id):
                 self._kept.answered(id)
-            case Ack(durable=durable):
+            case Ack(sample=sample, durable=durable):
                 self._kept.forget(durable)
+                self._kept.spare(sample)
                 self._bell.ring()
 
     # -- sending ---------------------------------------------------------------------------------
@@ -206,7 +207,7 @@ class Stream:
     def _can_resume(self, error: Disconnected) -> bool:
         return error.code in _BROKEN and bool(self.ready.token) and self.ready.resume_ms > 0
 
-    async def _resume(self, error: Disconnected) -> None:
+    async def _resume(self, error: Disconnected) -> Ready:
         """Go on over another connection; raises `error` where that cannot be, or `Refused`."""
         self._down = True
         try:
@@ -222,6 +223,7 @@ class Stream:
         self._kept.rewind(ready.next_sample)
         self.resumes += 1
         self._bell.ring()
+        return ready
 
     async def _dial(self, error: Disconnected) -> tuple[ClientConnection, Ready]:
         loop = asyncio.get_running_loop()

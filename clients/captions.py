@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from streaming.wire.lines import columns, joined
 from streaming.wire.messages import (
+    CLOCK_RATE,
     Ack,
     Ended,
     Error,
@@ -64,6 +65,8 @@ class Captions:
         self.flushed: list[Flushed] = []
         self.acknowledged = 0
         """Samples (16 kHz) that the server has."""
+        self.durable = 0
+        """Samples that it has on its disk, as far as it needs them to go on if it dies."""
         self.receipt: Receipt | None = None
         self.error: Error | None = None
         self.seq = 0
@@ -101,6 +104,12 @@ class Captions:
             before = text or (self.transcript[-1].text if self.transcript else "")
             text += _partial(segment, before)
         return text
+
+    @property
+    def exposed_s(self) -> float:
+        """Seconds of audio that would be lost if the server died now. A few are usual; with a disk that is
+        full they grow."""
+        return (self.acknowledged - self.durable) / CLOCK_RATE
 
     @property
     def language(self) -> str | None:
@@ -161,7 +170,7 @@ class Captions:
                 self.names[number] = name
             case Ack():
                 self._check(message.sample >= self.acknowledged, f"ack went back to {message.sample}")
-                self.acknowledged = message.sample
+                self.acknowledged, self.durable = message.sample, message.durable
             case Flushed():
                 self.flushed.append(message)
             case Gap():

@@ -73,8 +73,19 @@ class Kept:
 
     def forget(self, sample: int) -> None:
         """Audio before `sample` (16 kHz clock) need not be sent again."""
+        self._drop(sample, 0)
+
+    def spare(self, sample: int) -> None:
+        """Where as much is kept as may be: forget audio before `sample`, which the server has but might lose,
+        until half of it is kept."""
+        if self.full:
+            self._drop(sample, self._most // 2)
+
+    def _drop(self, sample: int, down_to: int) -> None:
         limit = sample * self._rate // CLOCK_RATE * self._stride
         while self._said and isinstance(self._said[0].message, Audio) and self._said[0].end <= limit:
+            if self._bytes <= down_to:
+                return
             item = self._said.popleft()
             self._bytes -= item.end - item.at
 

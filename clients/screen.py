@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from streaming.wire.messages import Segment
+from streaming.wire.messages import Ack, Segment
 from streaming.wire.render import speaker_name
 
 from .play import Arrival, Playback
@@ -27,6 +27,9 @@ _NAME = 28
 """Columns of a stream's name."""
 _FEW_STREAMS = 3
 """So many streams get several caption lines each; more get one."""
+
+EXPOSED_S = 60.0
+"""More audio than this is not on the server's disk while that fails: an engine at its limit explains half."""
 
 COLOURS = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#0072B2", "#F0E442")
 """Of speakers by number, in turn: those of Okabe and Ito, which people tell apart who see few colours. Names
@@ -48,6 +51,7 @@ class Screen:
             transient=True,
         )
         self._printed: dict[tuple[str, int], int] = {}
+        self._exposed: set[str] = set()
 
     def __enter__(self) -> Screen:
         if self._console.is_terminal:
@@ -64,7 +68,11 @@ class Screen:
     def hear(self, playback: Playback, arrival: Arrival) -> None:
         """Take note of a message; a terminal is drawn on its own beat instead."""
         message = arrival.message
-        if self._console.is_terminal or not isinstance(message, Segment):
+        if self._console.is_terminal:
+            return
+        if isinstance(message, Ack):
+            self._tell_exposed(playback)
+        if not isinstance(message, Segment):
             return
         # By word, for a split shows the words of a finished segment again, as another one.
         end = message.first_word + len(message.words)
@@ -76,6 +84,16 @@ class Screen:
             said = f"{who}: {message.text.strip()}" if who else message.text.strip()
             line = f"{named}{clock(message.start_ms / 1000)} {said}"
             self._console.print(line, markup=False, soft_wrap=True)
+
+    def _tell_exposed(self, playback: Playback) -> None:
+        """One line when the server's disk fails, one when it is back."""
+        exposed, told = exposure(playback), playback.name in self._exposed
+        if exposed and not told:
+            self._exposed.add(playback.name)
+            self._console.print(f"{playback.name}: {exposed}: it goes on all the same", markup=False)
+        elif told and not exposed:
+            self._exposed.discard(playback.name)
+            self._console.print(f"{playback.name}: the server's disk is back", markup=False)
 
     def _render(self) -> RenderableType:
         many = len(self._rows) > _FEW_STREAMS
@@ -91,7 +109,8 @@ def _progress(playback: Playback, length_s: float | None, width: int) -> Rendera
     total = f" / {clock(length_s)}" if length_s else ""
     delay = commit_delay_s(playback)
     behind = f"  {delay:.1f} s behind the speaker" if delay is not None else ""
-    figures = f"{clock(playback.sent_s)}{total}{behind}"
+    exposed = exposure(playback)
+    figures = f"{clock(playback.sent_s)}{total}{behind}{f'  {exposed}' if exposed else ''}"
     name = (
         playback.name
         if len(playback.name) <= _NAME
@@ -136,6 +155,12 @@ def commit_delay_s(playback: Playback) -> float | None:
     if not playback.committed_s:
         return None
     return playback.committed_s[-1] - playback.captions.transcript[-1].end_ms / 1000
+
+
+def exposure(playback: Playback) -> str:
+    """Empty as long as the server's disk keeps up."""
+    seconds = playback.captions.exposed_s
+    return f"the newest {seconds:.0f} s are not on the server's disk" if seconds > EXPOSED_S else ""
 
 
 def clock(seconds: float) -> str:

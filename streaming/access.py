@@ -36,6 +36,8 @@ class PrivacySettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     redact: str = ""
     """`module:function`, given the words of a segment, returns as many; see streaming/privacy.py."""
+    keep_audio: bool = False
+    """Whether audio may be kept all the same: nothing is struck out of it."""
 
 
 def check_keys(tree: dict[str, Any], where: str, *, strict: bool) -> None:
@@ -52,6 +54,15 @@ def check_keys(tree: dict[str, Any], where: str, *, strict: bool) -> None:
             raise SettingsError(
                 f"auth.keys.{name} {where}: {error}: take what `seamscribe key new` prints"
             ) from None
+
+
+def check_audio(privacy: PrivacySettings, *, kept: bool, where: str) -> None:
+    """Audio that is kept says what was struck out of the words; raises `SettingsError`."""
+    if kept and privacy.redact and not privacy.keep_audio:
+        raise SettingsError(
+            f"journal.audio {where}: privacy.redact strikes out of words what the audio would still say: set"
+            " journal.audio = false, or privacy.keep_audio = true to keep it as it was spoken"
+        )
 
 
 def check_access(auth: AuthSettings, sites: SiteSettings, where: str) -> None:

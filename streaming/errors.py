@@ -13,6 +13,7 @@ WireError (streaming.wire.errors)    code, message, field, close code
     ├── ReadRefused       4404       there is nothing to read
     ├── Replaced          4409       a newer connection has the session
     ├── Expired           1008       nobody came back
+    ├── Deleted           4404       the operator deletes the session
     ├── TooManyReaders    1013       come back later
     └── InternalFault     1011       a bug or a dead engine
 SettingsError                        the process cannot start as told
@@ -122,6 +123,15 @@ class Expired(StreamError):
             " new one for what follows",
             close=CloseCode.LIMIT,
             retry_after_ms=0,
+        )
+
+
+class Deleted(StreamError):
+    def __init__(self) -> None:
+        super().__init__(
+            "deleted",
+            "the operator ended this session and deletes all of it: start a new one for what follows",
+            close=CloseCode.GONE,
         )
 
 

@@ -90,6 +90,7 @@ RULES = (
     _rule("SOCKET GET HEAD", r"/v1/stream", Scope.SPEAK, key_later=True),
     _rule("SOCKET", r"/v1/sessions/[^/]+/events", Scope.READ, key_later=True),
     _rule("GET HEAD", r"/v1/sessions/[^/]+/transcript\.[a-z0-9]+", Scope.READ),
+    _rule("GET HEAD", r"/v1/sessions/[^/]+/audio\.flac", Scope.READ),
     _rule("PUT DELETE", r"/v1/sessions/[^/]+/speakers/[^/]+", Scope.SPEAK),
     _rule("POST", r"/v1/tokens", Scope.SPEAK, Scope.READ),
     _rule("GET HEAD", r"/metrics", Scope.WATCH),

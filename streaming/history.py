@@ -17,6 +17,7 @@ from .keptaudio import AudioKeeper
 from .live import Live, short
 from .log import Log
 from .recorder import Recorder
+from .recordings import Recording, Recordings
 from .restore import LIFE, freeze, log_of, receipt, revive, skip
 from .services import Services, ready_for
 from .sessions import Entry, Outcome
@@ -41,11 +42,11 @@ class History:
         self,
         journal: Journal,
         settings: JournalSettings,
-        audio: AudioKeeper | None = None,
+        recordings: Recordings | None = None,
         read: Read = asyncio.to_thread,
     ) -> None:
-        """`audio` keeps that of the sessions; None where it is not kept."""
-        self.audio = audio
+        """`recordings` are those there are, an `AudioKeeper` where new ones are made."""
+        self._recordings = recordings
         self._journal = journal
         self._settings = settings
         self._read = read
@@ -59,6 +60,16 @@ class History:
     def wanting(self) -> bool:
         """Whether what sessions say cannot be kept, though it must be (`journal.required`)."""
         return self._settings.required and self._journal.failing
+
+    @property
+    def audio(self) -> AudioKeeper | None:
+        """Keeps the audio of sessions; None where it is not kept."""
+        return self._recordings if isinstance(self._recordings, AudioKeeper) else None
+
+    @property
+    def still(self) -> asyncio.Lock:
+        """While it is held no session of an earlier process begins to go on, or is finished."""
+        return self._reviving
 
     # -- going on --------------------------------------------------------------------------------
 
@@ -174,20 +185,25 @@ class History:
         """As `Store.page`."""
         return cast(list[Summary], await self._read(self._journal.store.page, most, before))
 
+    async def recording(self, id: str, received: int) -> Recording | None:
+        """The audio of a session that received so many samples; raises as `Recordings.find`."""
+        if self._recordings is None:
+            return None
+        return cast(Recording | None, await self._read(self._recordings.find, id, received))
+
     async def delete(self, id: str) -> bool:
         """Remove every trace of a session that does not live; False where there was none."""
-        if self.audio is not None:
-            await self.audio.delete(id)
+        if self._recordings is not None:
+            await self._recordings.delete(id)
         return await self._journal.delete(id)
 
     async def _expire(self) -> None:
         before, live = self._journal.now() - round(self._settings.keep_s * 1000), self._journal.live
-        store, most = self._journal.store, self._settings.max_bytes
-        audio = self.audio
-        sizes = await self._read(audio.sizes) if audio is not None else {}
+        store, most, recordings = self._journal.store, self._settings.max_bytes, self._recordings
+        sizes = await self._read(recordings.sizes) if recordings is not None else {}
         gone = await self._journal.run(lambda: store.expire(before, most, live, sizes))
-        if audio is not None:
+        if recordings is not None:
             for id in gone:
-                await audio.delete(id)
+                await recordings.delete(id)
         if gone:
             logger.info("journal: %(sessions)d old sessions were deleted", {"sessions": len(gone)})

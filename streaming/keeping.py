@@ -16,6 +16,7 @@ from .history import History
 from .journal import Journal
 from .keptaudio import AudioKeeper
 from .metrics import Metrics
+from .recordings import Recordings
 from .services import Services
 from .settings import Settings, journal_folder
 from .store import Store, StoreError
@@ -43,10 +44,13 @@ async def keeping(settings: Settings, metrics: Metrics) -> AsyncIterator[History
         if settings.webhooks.url:
             journal.announce = Announcer(settings.webhooks, journal.now)
         audio = _keeper(folder / AUDIO, metrics) if settings.journal.audio else None
+        recordings = audio or Recordings(
+            folder / AUDIO
+        )  # those of earlier days are looked after all the same
         journal.start()
         try:
             async with _sending(journal, settings, metrics):
-                yield History(journal, settings.journal, audio)
+                yield History(journal, settings.journal, recordings)
         finally:
             await journal.close()
             if audio is not None:

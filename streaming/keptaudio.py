@@ -1,7 +1,7 @@
 """The audio of sessions, kept as FLAC where an operator wants it. One thread encodes for all.
 
-A file holds what came in one run, all tracks as its channels, and is named by its first sample on the
-session's clock. After a crash or a hole the next file says where it begins; what was sent again is in both.
+A file holds what came in one run, all tracks as its channels; after a crash or a hole another one begins.
+`recordings` reads them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ import numpy as np
 from engine.contract import SAMPLE_RATE, Audio
 
 from .metrics import Metrics
+from .recordings import LAYOUTS, Recording, Recordings
 
 logger = logging.getLogger("seamscribe")
 
 WAITING = 512
 """Pieces that may wait for the thread, a second each at most; more are dropped, counted, and a hole."""
 
-_LAYOUTS = ("mono", "stereo", "3.0", "quad", "5.0", "5.1", "6.1", "7.1")
-"""By the number of tracks; what the names promise of loudspeakers means nothing here."""
+WRITE_S = 10.0
+"""So long one who wants to hear what is kept waits for what is not written yet."""
 
 
 @dataclass(slots=True)
@@ -41,12 +42,12 @@ class _File:
     end: int
 
 
-class AudioKeeper:
-    """Files below `folder`, one folder a session. Raises ImportError without the extra `files`."""
+class AudioKeeper(Recordings):
+    """Keeps new ones. Raises ImportError without the extra `files`."""
 
     def __init__(self, folder: Path, metrics: Metrics) -> None:
+        super().__init__(folder)
         self._av = importlib.import_module("av")
-        self._folder = folder
         self._metrics = metrics
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._files: dict[str, _File] = {}
@@ -65,6 +66,13 @@ class AudioKeeper:
         """No more of this session comes. Never blocks."""
         self._jobs.put(lambda: self._close(session))
 
+    def find(self, session: str, received: int) -> Recording | None:
+        """As `Recordings`, with what waits to be written."""
+        written = threading.Event()
+        self._jobs.put(written.set)
+        written.wait(WRITE_S)
+        return super().find(session, received)
+
     async def delete(self, session: str) -> None:
         """Remove all audio of a session."""
 
@@ -74,20 +82,11 @@ class AudioKeeper:
             try:
                 self._close(session)
             finally:
-                shutil.rmtree(self._folder / session, ignore_errors=True)
+                shutil.rmtree(self.folder / session, ignore_errors=True)
                 done.set()
 
         self._jobs.put(delete)
         await asyncio.to_thread(done.wait)
-
-    def sizes(self) -> dict[str, int]:
-        """Bytes by session. Blocking."""
-        if not self._folder.is_dir():
-            return {}
-        return {
-            folder.name: sum(file.stat().st_size for file in folder.glob("*.flac"))
-            for folder in self._folder.iterdir()
-        }
 
     async def close(self) -> None:
         """Finish all files and stop."""
@@ -128,19 +127,19 @@ class AudioKeeper:
             file = self._files[session] = self._open(session, start, len(tracks))
         samples = np.clip(np.stack(tracks, axis=1).ravel() * 32767.0, -32768, 32767).round().astype(np.int16)
         frame = self._av.AudioFrame.from_ndarray(
-            samples[np.newaxis], format="s16", layout=_LAYOUTS[len(tracks) - 1]
+            samples[np.newaxis], format="s16", layout=LAYOUTS[len(tracks) - 1]
         )
         frame.sample_rate = SAMPLE_RATE
         file.end = start + len(tracks[0])
         file.container.mux(file.stream.encode(frame))
 
     def _open(self, session: str, start: int, tracks: int) -> _File:
-        folder = self._folder / session
+        folder = self.folder / session
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         container = self._av.open(
             str(folder / f"{start:012}.flac"), "w", format="flac", options={"flush_packets": "1"}
         )
-        stream = container.add_stream("flac", rate=SAMPLE_RATE, layout=_LAYOUTS[tracks - 1])
+        stream = container.add_stream("flac", rate=SAMPLE_RATE, layout=LAYOUTS[tracks - 1])
         return _File(container, stream, start)
 
     def _close(self, session: str) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
+from .errors import Deleted
 from .log import Log
+from .recordings import export, spans_ms
 from .services import Services
 from .stored import Summary
 from .wire.errors import shown
@@ -22,6 +25,14 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,2}")
 _CURSOR = re.compile(r"([0-9]{1,15})\.([A-Za-z0-9_-]{1,128})")
 
 NO_JOURNAL = "Sessions are not kept here: set journal.on = true.\n"
+NO_AUDIO = "No audio of this session is kept: journal.audio = true keeps that of sessions from then on.\n"
+NO_READER = "Audio cannot be read here: pip install 'seamscribe[files]'.\n"
+MISSING = "seamscribe-missing-ms"
+MOST_MISSING = 100
+"""Holes that are told one by one."""
+
+LIVES = "The session lives: DELETE with ?end=true ends it first, or wait until it has ended.\n"
+LIVES_ON = "The session was told to end and has not yet: try again.\n"
 NO_SESSION = "No such session: it never was, or it ended too long ago.\n"
 
 
@@ -75,14 +86,38 @@ async def log(id: str, services: Services) -> Log | None:
     return None if services.history is None else await services.history.log(id)
 
 
+async def audio(request: Request, services: Services) -> Response:
+    """What was kept of a session's audio, on its clock; what is missing is silence, and said in the header
+    `seamscribe-missing-ms`."""
+    id, found = request.path_params["id"], None
+    said = await log(id, services)
+    if said is None:
+        return PlainTextResponse(NO_SESSION, status_code=404)
+    received = said.receipt.samples if said.receipt is not None else 0  # of one that lives: so far
+    try:
+        found = await services.history.recording(id, received) if services.history is not None else None
+    except ImportError:
+        return PlainTextResponse(NO_READER, status_code=501)
+    if found is None:
+        return PlainTextResponse(NO_AUDIO, status_code=404)
+    headers = {"cache-control": "no-store", MISSING: spans_ms(found.missing, MOST_MISSING)}
+    if request.method == "HEAD":
+        return Response(headers=headers, media_type="audio/flac")
+    return StreamingResponse(export(found), media_type="audio/flac", headers=headers)
+
+
 async def delete(request: Request, services: Services) -> Response:
-    """Remove every trace of a session that has ended."""
+    """Remove every trace of a session; one that lives is ended first where `?end=true` asks for it."""
     id = request.path_params["id"]
-    entry = services.sessions.find(id)
-    if entry is not None and entry.live is not None:
-        return PlainTextResponse("The session lives: delete it once it has ended.\n", status_code=409)
-    services.sessions.remove(id)
-    kept = services.history is not None and await services.history.delete(id)
+    async with services.history.still if services.history is not None else nullcontext():
+        entry = services.sessions.find(id)
+        if entry is not None and entry.live is not None:
+            if request.query_params.get("end") != "true":
+                return PlainTextResponse(LIVES, status_code=409)
+            if not await services.sessions.end(entry, Deleted()):
+                return PlainTextResponse(LIVES_ON, status_code=503, headers={"retry-after": "1"})
+        services.sessions.remove(id)
+        kept = services.history is not None and await services.history.delete(id)
     if entry is None and not kept:
         return PlainTextResponse(NO_SESSION, status_code=404)
     return Response(status_code=204)

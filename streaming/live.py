@@ -244,13 +244,10 @@ class Live:
             self._entry.put(told(self._fault, 0))
             outcome = Outcome(self._fault.close, self._fault.code)
         self._services.metrics.closed.add(code=str(int(outcome.code)), reason=outcome.reason)
+        audio_s = self.received / SAMPLE_RATE
         logger.info(
             "session %(session)s ended: %(reason)s, %(audio_s).1f s",
-            {
-                "session": short(self._entry.id),
-                "reason": outcome.reason,
-                "audio_s": self.received / SAMPLE_RATE,
-            },
+            {"session": short(self._entry.id), "reason": outcome.reason, "audio_s": audio_s},
         )
         if self._keeper is not None:
             self._keeper.finish(self._entry.id)
@@ -289,8 +286,7 @@ class Live:
             # While a thread judged the piece or there was no room, somebody may have ended the session.
             if self._ending:
                 return
-            if self._keeper is not None:
-                self._keeper.write(self._entry.id, self.received, frames)
+            self._keep(frames)
             self._meeting.receive_audio(frames, voices)
             self._delays.received(self._meeting.received, self._loop.time())
             self._pump()
@@ -300,6 +296,10 @@ class Live:
                 raise SessionTooLong(self._limits.max_session_s)
             await self._uncrowded()
         self._feeding = False
+
+    def _keep(self, tracks: Frames) -> None:
+        if self._keeper is not None and tracks[0].size:
+            self._keeper.write(self._entry.id, self.received, tracks)
 
     async def _tick(self) -> None:
         known, limits = 0, self._limits
@@ -331,8 +331,10 @@ class Live:
             self._meeting.receive_end(self._intake.nothing)
         else:
             frames, voices, tails = self._intake.finish()
+            self._keep(frames)
             if frames[0].size:
                 self._meeting.receive_audio(frames, voices)
+            self._keep(tails)
             self._meeting.receive_end(tails)
         self._pump()
         if self._group is not None and not self._ended.is_set():

@@ -6,6 +6,9 @@ live audio; a client that sends faster than real time sees larger ones.
 
 from __future__ import annotations
 
+import asyncio
+import sys
+import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
@@ -288,6 +291,10 @@ class Metrics:
         self.most_memory = new(
             "memory_limit_bytes", "Memory of this process from which no new session begins.", Gauge()
         )
+        # What is to be as it was once nobody is connected: a leak shows here.
+        self.tasks = new("tasks", "Tasks of the event loop.", Gauge())
+        self.threads = new("threads", "Python's threads, but for the pool's, which stay.", Gauge())
+        self.blocks = new("memory_blocks", "Blocks of memory that Python's objects take.", Gauge())
 
     def _new(self, name: str, help: str, metric: _Metric) -> _Metric:
         self._help[f"seamscribe_{name}"] = (help, metric)
@@ -297,6 +304,12 @@ class Metrics:
     def all(self) -> Mapping[str, Metric | Histogram]:
         """By name."""
         return {name: metric for name, (_, metric) in self._help.items()}
+
+    def look(self) -> None:
+        """What the process holds now; for the loop's thread."""
+        self.tasks.set(len(asyncio.all_tasks()))
+        self.threads.set(sum(not t.name.startswith("asyncio_") for t in threading.enumerate()))
+        self.blocks.set(sys.getallocatedblocks())
 
     def exposition(self) -> str:
         """Prometheus text, format 0.0.4."""

@@ -55,6 +55,7 @@ def routes_of(services: Services) -> list[BaseRoute]:
         Route("/v1/sessions", routes.sessions),
         Route("/v1/sessions/{id}", routes.session, methods=["DELETE"]),
         Route("/v1/sessions/{id}/transcript.{format}", routes.transcript),
+        Route("/v1/sessions/{id}/audio.flac", routes.audio),
         Route("/v1/sessions/{id}/speakers/{number}", routes.speaker, methods=["PUT", "DELETE"]),
         Route("/v1/tokens", routes.tokens, methods=["POST"]),
         *pages.routes(),
@@ -174,6 +175,7 @@ class Routes:
         metrics.running.set(load.running)
         metrics.utilisation.set(load.utilisation)
         metrics.stretch.set(load.stretch)
+        metrics.look()
         metrics.engine_counts.show(self._services.engine_counts())
         return PlainTextResponse(
             metrics.exposition(), headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"}
@@ -198,6 +200,10 @@ class Routes:
     async def sessions(self, request: Request) -> Response:
         """The list of all that are kept."""
         return await listing.page(request, self._services)
+
+    async def audio(self, request: Request) -> Response:
+        """What was kept of its audio."""
+        return await listing.audio(request, self._services)
 
     async def session(self, request: Request) -> Response:
         """Remove every trace of one."""

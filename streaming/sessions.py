@@ -15,7 +15,7 @@ from .errors import Overloaded, ReadRefused, Restarting, ResumeRefused, StreamEr
 from .log import Log, State
 from .quota import Lease
 from .settings import LimitSettings, ServerSettings
-from .wire.errors import CloseCode
+from .wire.errors import CloseCode, WireError
 from .wire.messages import Named, Ready, Start
 
 if TYPE_CHECKING:
@@ -309,6 +309,16 @@ class Sessions:
         del self._live[entry.id]
         entry.release()
         entry.recorder.discard()
+
+    async def end(self, entry: Entry, reason: WireError) -> bool:
+        """End a live session now: what is not decoded yet is a gap. False where it lives on all the same."""
+        session = entry.live
+        if session is None or (running := self._running.get(session)) is None:
+            return entry.live is None
+        session.fail(reason)
+        session.give_up()
+        await asyncio.wait([running], timeout=GRACE_S)
+        return running.done()
 
     def remove(self, id: str) -> None:
         """Forget a session that has ended."""

@@ -20,7 +20,7 @@ from msgspec import Meta, Struct
 
 from engine.contract import FRAME
 
-from .access import AuthSettings, PrivacySettings, SiteSettings, check_access, check_keys
+from .access import AuthSettings, PrivacySettings, SiteSettings, check_access, check_audio, check_keys
 from .core.judging import MISSING
 from .core.settings import SessionSettings
 from .core.spans import to_samples, to_seconds
@@ -106,7 +106,7 @@ class JournalSettings(Struct, frozen=True, forbid_unknown_fields=True):
     required: bool = False
     """Whether the server is not ready for new sessions while it cannot be written; those that run go on."""
     audio: bool = False
-    """Whether the audio is kept too, as FLAC (needs the extra `files`)."""
+    """Whether the audio is kept too, as FLAC (needs the extra `files`), with nothing struck out."""
 
 
 class WebhookSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -293,6 +293,7 @@ def _check(tree: dict[str, Any], where: str, *, strict: bool) -> Settings:
             raise _unknown(f"{path}.{unknown.group(1)}".lstrip("."), names, where) from None
         raise SettingsError(f"{path} {where}: {what}") from None
     check_access(settings.auth, settings.sites, where)
+    check_audio(settings.privacy, kept=settings.journal.on and settings.journal.audio, where=where)
     if bool(settings.server.tls_cert) != bool(settings.server.tls_key):
         raise SettingsError(
             f"server.tls_cert {where}: a certificate and tls_key go together: name both files"

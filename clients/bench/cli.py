@@ -1,4 +1,4 @@
-"""`seamscribe bench live | growth | languages | formats | table`.
+"""`seamscribe bench live | growth | languages | formats | kill | table`.
 
 Exit status: 0 the run is whole (and with --gate every target met), 1 it is not, 2 nothing to play,
 3 no server.
@@ -23,7 +23,7 @@ from clients.play import Pace
 from engine.weights import DEFAULT_MODEL, WeightsError, find_weights
 from streaming.wire.messages import Start
 
-from . import formats, growth, languages, markdown, report, speakers_cli
+from . import formats, growth, kill, languages, markdown, report, speakers_cli
 from .corpus import Clip, CorpusError, build
 from .evaluate import Scored, evaluate
 from .live import Played, plan, play_slots
@@ -90,6 +90,14 @@ def parser() -> argparse.ArgumentParser:
     odd = _kind(kinds, "formats", "every file ends in text or a clear error", _formats)
     odd.add_argument("--folder", default="formats", help="inside --audio (default %(default)s)")
     odd.add_argument("--speed", type=speed, default=None, help="default max")
+    killed = _kind(kinds, "kill", "what kill -9 of the server costs the words of live sessions", _kill)
+    killed.add_argument("--select", default="librispeech", help="as for live; the longest clips are taken")
+    killed.add_argument("--streams", type=int, default=4, help="sessions at once (default %(default)s)")
+    killed.add_argument("--kills", type=int, default=3, help="in each run (default %(default)s)")
+    killed.add_argument(
+        "--seed", type=int, default=1, help="of the gaps between utterances, and of the kills"
+    )
+    killed.add_argument("--pin-language", action="store_true", help="tell the server each clip's language")
     speakers_cli.arguments(kinds, _kind, _speakers, _meeting)
     kept = kinds.add_parser("table", help="kept live runs as a Markdown table")
     kept.set_defaults(run=_table, json=None)
@@ -250,6 +258,20 @@ async def _languages(options: argparse.Namespace) -> int:
         found = report.total(scores, meter)
         report.write_json(options.json, report.document("languages", described, found, [], scores))
     return EXIT_FAULT if wrong else EXIT_OK
+
+
+async def _kill(options: argparse.Namespace) -> int:
+    clips = sorted(build(options.audio, options.select, options.seed, tell), key=lambda clip: -clip.seconds)
+    clips = clips[: options.streams]
+    arguments = options.serve or ["--engine", "local", "--model", options.model]
+    found = await kill.kill(
+        clips, options.kills, options.seed, arguments, language=options.pin_language, tell=tell
+    )
+    kill.show(found)
+    if options.json:
+        body = {"bench": "kill", "environment": report.environment(), "outcome": asdict(found)}
+        report.write_json(options.json, body)
+    return EXIT_FAULT if found.faults or found.revised or found.gap_samples else EXIT_OK
 
 
 async def _speakers(options: argparse.Namespace) -> int:

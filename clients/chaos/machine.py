@@ -12,7 +12,7 @@ import tempfile
 import urllib.request
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from clients.launch import LaunchError, Server, serving
@@ -32,14 +32,16 @@ resume_s = {resume_s}
 idle_timeout_s = 45.0
 """
 _GAUGES = ("sessions_active", "queue_depth", "engine_running")
+_COUNTS = ("tasks", "threads", "memory_blocks")
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What a server holds: its gauges (0 in sum is none), open files, threads, memory (bytes). None where
-    that cannot be seen."""
+    """What a server holds: gauges that are to be 0, counts that are to be what they were, open files, threads
+    (those that are not Python's too), memory (bytes). None where that cannot be seen."""
 
     gauges: dict[str, float]
+    counts: dict[str, float] = field(default_factory=dict)
     files: int | None = None
     threads: int | None = None
     rss: int | None = None
@@ -95,8 +97,8 @@ class Machine:
     async def level(self) -> Level:
         """What it holds now."""
         pid = self._running.pid
-        gauges = (await level(self.url)).gauges
-        return Level(gauges, *_of_process(pid))
+        seen = await level(self.url)
+        return Level(seen.gauges, seen.counts, *of_process(pid))
 
     @property
     def _running(self) -> Server:
@@ -122,9 +124,12 @@ async def machine(*arguments: str) -> AsyncIterator[Machine]:
 
 
 async def level(url: str) -> Level:
-    """The gauges of any server."""
+    """What any server says of itself."""
     values = await metrics(url)
-    return Level({name: values.get(f"seamscribe_{name}", 0.0) for name in _GAUGES})
+    gauges, counts = (
+        {name: values.get(f"seamscribe_{name}", 0.0) for name in names} for names in (_GAUGES, _COUNTS)
+    )
+    return Level(gauges, counts)
 
 
 async def metrics(url: str) -> dict[str, float]:
@@ -134,7 +139,8 @@ async def metrics(url: str) -> dict[str, float]:
     return {name: float(value) for name, _, value in lines}
 
 
-def _of_process(pid: int) -> tuple[int, int, int]:
+def of_process(pid: int) -> tuple[int, int, int]:
+    """Its open files, threads and memory (bytes)."""
     status = Path(f"/proc/{pid}/status").read_text()
     threads, rss = (int(re.findall(rf"{key}:\s*(\d+)", status)[0]) for key in ("Threads", "VmRSS"))
     return len(os.listdir(f"/proc/{pid}/fd")), threads, rss * 1024
@@ -146,4 +152,4 @@ def _get(url: str) -> str:
         return str(reply.read().decode())
 
 
-__all__ = ["RESUME_S", "LaunchError", "Level", "Machine", "level", "machine", "metrics"]
+__all__ = ["RESUME_S", "LaunchError", "Level", "Machine", "level", "machine", "metrics", "of_process"]

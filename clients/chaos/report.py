@@ -28,7 +28,8 @@ def table(results: Sequence[Result], leaks: Sequence[Leak], took_s: float) -> st
                 f" (open files {old.files} -> {new.files}, threads {old.threads} -> {new.threads},"
                 f" RSS {old.rss >> 20} -> {new.rss >> 20} MiB)"
             )
-        lines.append(f"{leak.name}: {text}")
+        counts = ", ".join(f"{name} {old.counts.get(name, 0):g} -> {n:g}" for name, n in new.counts.items())
+        lines.append(f"{leak.name}: {text}{f' ({counts})' if counts else ''}")
     return "\n".join(lines) + "\n"
 
 

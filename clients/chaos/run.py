@@ -25,6 +25,10 @@ LIMIT_S = 240.0
 POOL = min(32, (os.cpu_count() or 1) + 4)
 """Threads of asyncio's pool, which come when they are first needed and stay."""
 
+BLOCKS = 0.15
+"""Share by which Python's memory may have grown: caches, and garbage that was not collected yet. Resident
+memory tells nothing of leaks, for the allocator keeps what the busiest moment took."""
+
 Lines = Callable[[str, random.Random, Trial], Awaitable[None]]
 Crashes = Callable[[random.Random, Trial], Awaitable[None]]
 
@@ -151,6 +155,10 @@ async def settled(name: str, look: Callable[[], Awaitable[Level]], before: Level
 
 def _held(before: Level, after: Level) -> list[str]:
     found = [f"{name} is {value:g}" for name, value in after.gauges.items() if value]
+    for name, value in after.counts.items():
+        known = before.counts.get(name, value)
+        if value > known * (1 + (BLOCKS if name == "memory_blocks" else 0)):
+            found.append(f"{name} is {value:g}, {known:g} before")
     for what, old, new, spare in (
         ("open files", before.files, after.files, 0),
         ("threads", before.threads, after.threads, POOL),

@@ -7,9 +7,11 @@ import socket
 from http import HTTPStatus
 
 import pytest
+from msgspec.structs import replace
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
+from clients import aio
 from clients.aio import (
     ClientError,
     Deadlines,
@@ -20,6 +22,7 @@ from clients.aio import (
     connect,
     stream_url,
 )
+from clients.captions import Captions
 from streaming.wire.codec import JSON_PROTOCOL, MSGPACK_PROTOCOL
 from streaming.wire.messages import Ack, Audio, End, Ended, Error, Flush, Flushed, ServerMessage, Start
 
@@ -28,6 +31,7 @@ from .scripted import Peer, scripted
 
 pytestmark = pytest.mark.e2e
 
+HURRY_SENDING = Deadlines(send_s=1)
 HURRY = Deadlines(open_s=5, ready_s=0.05, send_s=0.2, message_s=0.05, close_s=1)
 
 
@@ -68,6 +72,60 @@ async def test_a_server_that_pauses_reading_is_not_given_up() -> None:
     ):
         await stream.end()
         assert [type(message) async for message in stream] == [Ended]
+
+
+async def test_a_server_that_died_may_want_again_what_it_had() -> None:
+    """The new connection's `Ready` says so: what it acknowledges less of is no breach."""
+    first = replace(ready(1), token="t", resume_ms=9000)
+
+    async def script(peer: Peer) -> None:
+        await peer.hear()
+        if len(server.peers) == 1:
+            await peer.say(first, Ack(1, 9000, 1000))
+            await peer.hear()
+            peer.socket.transport.abort()
+            return
+        await peer.say(replace(first, resumed=True, next_sample=1000), Ack(1, 2000, 1000))
+        await peer.hear_all()
+        await peer.say(Ended(2, receipt(9000, 0)))
+        await peer.socket.close()
+
+    captions = Captions()
+    async with scripted(script) as server, connect(server.url) as stream:
+        captions.receive(stream.ready)
+        await stream.send(bytes(18_000))
+        async for message in stream:
+            captions.receive(message)
+            if isinstance(message, Ack) and message.sample == 2000:
+                await stream.end()
+        assert stream.resumes == 1
+    assert captions.faults == []
+
+
+async def test_a_disk_that_stays_full_stops_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the server has is kept no longer than there is room, though it would not outlive the server."""
+    monkeypatch.setattr(aio, "KEPT_BYTES", 4000)
+
+    async def script(peer: Peer) -> None:
+        await peer.hear()
+        await peer.say(ready(1))
+        while len(peer.audio) < 20_000:
+            await peer.hear()
+            await peer.say(Ack(1, len(peer.audio) // 2, 0))
+        await peer.hear_all()
+        await peer.say(Ended(2, receipt(10_000, 0)))
+
+    async with scripted(script) as server, connect(server.url, deadlines=HURRY_SENDING) as stream:
+
+        async def speak() -> None:
+            for _ in range(20):
+                await stream.send(bytes(1000))
+            await stream.end()
+
+        speaking = asyncio.create_task(speak())
+        assert isinstance([message async for message in stream][-1], Ended)
+        await speaking
+    assert server.peers[0].audio == bytes(20_000)
 
 
 async def test_nothing_comes_after_the_last_message() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
+import socket
+import threading
+from collections.abc import Callable
 
 import pytest
 
 from clients.captions import Captions
 from clients.chaos.line import Fault, line
-from clients.chaos.machine import Level
+from clients.chaos.machine import Level, level, of_process
 from clients.chaos.report import table
 from clients.chaos.run import (
     CYCLE,
@@ -21,12 +26,14 @@ from clients.chaos.run import (
     Target,
     run_one,
     scenarios,
+    warm,
 )
 from clients.chaos.run import settled as settled_
 from clients.chaos.scene import breaches, difference, draw, edits
 from clients.chaos.talk import Trial, converse
 from engine.contract import Hypothesis, RecognitionTask
 from engine.fake import SCRIPTS, SLOT, FakeScript, word, words_of
+from streaming.live import Live
 from tests.support.server import server
 
 
@@ -128,10 +135,67 @@ async def test_what_a_server_still_holds_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("clients.chaos.run.RESUME_S", -30.0)
 
     async def look() -> Level:
-        return Level({"sessions_active": 1.0}, files=12, threads=90)
+        counts = {"tasks": 5.0, "memory_blocks": 110.0}
+        return Level({"sessions_active": 1.0}, counts, files=12, threads=90)
 
-    leak = await settled_("server", look, Level({"sessions_active": 0.0}, files=11, threads=5))
-    assert leak.problems == ["sessions_active is 1", "12 open files, 11 before", "90 threads, 5 before"]
+    before = Level({"sessions_active": 0.0}, {"tasks": 4.0, "memory_blocks": 100.0}, files=11, threads=5)
+    leak = await settled_("server", look, before)
+    assert leak.problems == [
+        "sessions_active is 1",
+        "tasks is 5, 4 before",
+        "12 open files, 11 before",
+        "90 threads, 5 before",
+    ]
+
+
+Undo = Callable[[], object]
+
+
+def _thread() -> Undo:
+    stop = threading.Event()
+    threading.Thread(target=stop.wait, args=(60,), daemon=True).start()
+    return stop.set
+
+
+PLANTS: dict[str, Callable[[], Undo]] = {
+    "nothing": lambda: lambda: None,
+    "tasks": lambda: asyncio.create_task(asyncio.sleep(60)).cancel,
+    "threads": _thread,
+    "files": lambda: open(os.devnull).close,  # noqa: SIM115 - that is the leak
+    "sockets": lambda: socket.socket().close,
+    "memory_blocks": lambda: [str(number) for number in range(200_000)].clear,
+}
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("plant", PLANTS)
+async def test_a_leak_is_found(plant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each kind one planted at the end of a session; without one nothing is held."""
+    undone: list[Undo] = []
+    conclude = Live._conclude
+
+    def leaking(live: Live) -> None:
+        conclude(live)
+        undone.append(PLANTS[plant]())
+
+    async with server(FakeScript(delay_s=0.01)) as running:
+        target = Target(running.http(""))
+
+        async def look() -> Level:
+            seen = await level(target.url)
+            return Level(seen.gauges, seen.counts, *of_process(os.getpid()))
+
+        await warm(target.url, Trial())
+        before = await look()
+        monkeypatch.setattr(Live, "_conclude", leaking)
+        monkeypatch.setattr("clients.chaos.run.RESUME_S", -28.0)
+        result = await run_one(target, Scenario(7, 0, "cut"))
+        leak = await settled_("server", look, before)
+    assert result.trial.faults == []
+    for undo in undone:
+        undo()
+    name = {"files": "open files", "sockets": "open files"}.get(plant, plant)
+    assert [name in problem for problem in leak.problems] == ([] if plant == "nothing" else [True])
 
 
 def test_the_table_has_a_row_for_each_kind_and_their_sum() -> None:

@@ -44,6 +44,17 @@ def test_it_is_bounded() -> None:
     assert not kept.full
 
 
+def test_room_is_made_where_the_server_has_it_and_no_more_than_needed() -> None:
+    kept = Kept(AudioFormat(), 80)
+    for _ in range(8):
+        kept.add(Audio(bytes(10)))
+    said(kept, 7)
+    kept.spare(5 * 5)
+    assert (kept.full, kept.first_sample) == (False, 4 * 5)
+    kept.spare(7 * 5)
+    assert kept.first_sample == 4 * 5, "there is room"
+
+
 @given(
     st.sampled_from([8000, 11_025, 16_000, 44_100, 48_000]),
     st.integers(1, 3),

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from clients.play import Arrival, Playback
 from clients.screen import COLOURS, Screen, clock, colour_of, commit_delay_s
-from streaming.wire.messages import Named, ServerMessage, Speaker
+from streaming.wire.messages import Ack, Named, ServerMessage, Speaker
 
 from .build import ready, segment, words
 
@@ -36,6 +36,31 @@ def test_committed_text_and_text_that_may_change_look_different() -> None:
     assert "\x1b[2;3m perhaps too late" in shown  # dim, italic
     assert "00:03 / 00:10" in shown
     assert "0.6 s behind the speaker" in shown
+
+
+@pytest.mark.parametrize("in_terminal", [True, False])
+def test_a_disk_of_the_server_that_fails_is_told_and_that_it_is_back(*, in_terminal: bool) -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=in_terminal, width=100, highlight=False)
+    playback = playing()
+    told = "the newest 75 s are not on the server's disk"
+
+    def hear(sample: int, durable: int) -> None:
+        playback.captions.receive(Ack(2, sample, durable))
+        screen.hear(playback, Arrival(3.0, Ack(2, sample, durable)))
+
+    with Screen([playback], [200.0], console) as screen:
+        hear(59 * 16_000, 0)
+        assert told not in out.getvalue()
+        hear(75 * 16_000, 0)
+        hear(75 * 16_000, 0)
+        if in_terminal:
+            screen._live.refresh()
+    assert told in out.getvalue()
+    if not in_terminal:
+        assert out.getvalue().count(told) == 1
+        hear(80 * 16_000, 79 * 16_000)
+        assert out.getvalue().count("the server's disk is back") == 1
 
 
 ERASED = "\x1b[1A\x1b[2K"

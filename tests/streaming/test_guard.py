@@ -123,6 +123,7 @@ async def test_every_route_says_what_it_needs_and_takes_no_other_key() -> None:
         "/metrics": {WATCH},
         "/v1/sessions": {ADMIN},
         "/v1/sessions/ID/transcript.txt": {READ},
+        "/v1/sessions/ID/audio.flac": {READ},
         "/v1/stream": {SPEAK},
     }
     async with server(services=locked()) as running, client() as http:

@@ -144,3 +144,13 @@ def test_three_numbers_stay_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["dev.toml", "production.toml"])
 def test_shipped_files_load(name: str) -> None:
     assert load(CONFIGS / name, {}) != Settings()
+
+
+def test_audio_is_not_kept_beside_words_that_are_struck_out_unless_that_is_said(tmp_path: Path) -> None:
+    text = '[journal]\naudio = true\n[privacy]\nredact = "a:b"\n'
+    with pytest.raises(SettingsError, match=r"^journal\.audio in .*privacy\.keep_audio = true"):
+        load(written(tmp_path, text), {})
+    assert load(written(tmp_path, text + "keep_audio = true\n"), {}).journal.audio
+    assert not load(
+        written(tmp_path, text.replace("audio = true", "audio = true\non = false")), {}
+    ).journal.on
