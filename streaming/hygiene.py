@@ -26,6 +26,8 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     # The query of any address: what it holds is not ours to know.
     (re.compile(r"(?<=[\w/.\-~%*])\?[^\s'\"<>]*=[^\s'\"<>]*"), f"?{STRUCK}"),
     (re.compile(r"(?i)\b(seamscribe\.token\.|openai-insecure-api-key\.)[^\s,'\"]+"), rf"\1{STRUCK}"),
+    # As a server traces it: some clients offer a key as a subprotocol of its own.
+    (re.compile(r"(?i)(subprotocols\\?['\"]?\s*[:=]\s*[\[(])[^\])\n]*"), rf"\1{STRUCK}"),
     (re.compile(r"(?i)\b(bearer|token)\s+[\w.~+/=-]{8,}"), rf"\1 {STRUCK}"),
     (
         re.compile(rf"(?i)\b({_FIELDS})(\\?['\"]?\s*[:=][\s\[({{]*)(\\?b?['\"])[^'\"\n]*"),

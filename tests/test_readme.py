@@ -28,7 +28,17 @@ from tests.support.server import server
 
 ROOT = Path(__file__).resolve().parent.parent
 WANTED = os.environ.get("SEAMSCRIBE_README", "none")
-LEFT_OUT = (".git", ".venv*", "*.egg-info", "build", "__pycache__", ".*_cache", ".hypothesis", ".coverage*")
+LEFT_OUT = (
+    ".git",
+    ".venv*",
+    ".ways",
+    "*.egg-info",
+    "build",
+    "__pycache__",
+    ".*_cache",
+    ".hypothesis",
+    ".coverage*",
+)
 
 pytestmark = [pytest.mark.readme, pytest.mark.timeout(3600)]
 

@@ -3,53 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 from websockets.asyncio.client import ClientConnection
-from websockets.asyncio.client import connect as open_socket
 from websockets.exceptions import InvalidStatus
-from websockets.typing import Subprotocol
 
 from streaming.dialects.dialect import Way
 from streaming.dialects.ways import WAYS
 from streaming.keys import Scope
+from tests.support.foreign import Place, dial, places
 from tests.support.keys import READ, SPEAK, locked
 from tests.support.server import Running, server
 
 pytestmark = pytest.mark.e2e
 
-Place = tuple[str, dict[str, str], list[str]]
-"""Query, headers and subprotocols of a handshake."""
-
-NEEDED = {"deepgram": "encoding=linear16"}
-"""What a way's clients always say in the query."""
-
 ways = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
-
-
-def places(way: Way, secret: str) -> Iterator[Place]:
-    """Wherever a client of this way may bring a secret."""
-    yield "", {"Authorization": f"Bearer {secret}"}, []
-    yield "", {"Authorization": f"Token {secret}"}, []
-    for name in way.key_headers:
-        yield "", {name: secret}, []
-    for name in way.key_queries:
-        yield f"?{name}={secret}", {}, []
-    for marker in sorted(way.subprotocols):
-        if marker in {"token", "bearer"}:
-            yield "", {}, [marker, secret]
-
-
-def dial(running: Running, way: Way, place: Place) -> open_socket:
-    query, headers, offered = place
-    query = f"?{NEEDED.get(way.name, '')}&{query.removeprefix('?')}"
-    return open_socket(
-        f"ws://{running.address}{way.path}{query}",
-        additional_headers=headers,
-        subprotocols=[Subprotocol(one) for one in offered] or None,
-        proxy=None,
-    )
 
 
 async def status(running: Running, way: Way, place: Place) -> int:

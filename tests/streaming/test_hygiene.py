@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import contextlib
 import json
 import logging
@@ -23,9 +24,11 @@ from websockets.typing import Subprotocol
 
 import streaming
 from streaming.auth import SUBPROTOCOL
+from streaming.dialects.ways import WAYS
 from streaming.hygiene import FORMATS, STRUCK, Clean, JsonLines, one_line, struck
 from streaming.serve import server_for
 from streaming.wire.codec import JSON_PROTOCOL
+from tests.support.foreign import dial, places
 from tests.support.keys import ADMIN, SPEAK, locked
 from tests.support.server import Running, server
 from tests.support.virtual import settle
@@ -274,6 +277,20 @@ async def knock(running: Running, http: httpx.AsyncClient) -> None:
                             await socket.recv()
 
 
+async def knock_as_others(running: Running) -> None:
+    """The same at the doors of other protocols, wherever their clients bring a key."""
+    for way in WAYS:
+        for secret in (CANARY, SPEAK):
+            for place in places(way, secret):
+                with contextlib.suppress(InvalidStatus, ConnectionClosed, TimeoutError):
+                    async with dial(running, way, place) as socket:
+                        await socket.send(json.dumps({"token": secret}))
+                        await socket.send("no JSON")
+                        async with asyncio.timeout(1):
+                            while True:
+                                await socket.recv()
+
+
 @pytest.mark.e2e
 async def test_a_canary_through_every_route_and_error_reaches_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
     made = uvicorn.Config.__init__
@@ -285,6 +302,7 @@ async def test_a_canary_through_every_route_and_error_reaches_no_log(monkeypatch
     with everything_logged() as lines:
         async with server(services=locked()) as running, httpx.AsyncClient(trust_env=False) as http:
             await knock(running, http)
+            await knock_as_others(running)
             broken = running.services.sessions.find
             running.services.sessions.find = lambda id: 1 / 0  # type: ignore[assignment,method-assign,return-value]
             with contextlib.suppress(httpx.HTTPError):

@@ -1,17 +1,21 @@
-"""Clients of other protocols in memory, and what sessions may say to a translator."""
+"""Clients of other protocols in memory and at the door, and what sessions may say to a translator."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+
+from websockets.asyncio.client import connect as open_socket
+from websockets.typing import Subprotocol
 
 from streaming.connection import Connection
 from streaming.dialects.bridge import CODEC, Bridge
-from streaming.dialects.dialect import Dialect, Frame, Ignored
+from streaming.dialects.dialect import Dialect, Frame, Ignored, Way
 from streaming.sessions import fresh_id
 from streaming.wire.messages import Segment, Word
 from tests.support.channel import MemoryChannel
+from tests.support.server import Running
 from tests.support.world import World
 
 
@@ -48,3 +52,34 @@ def segment(
     told = tuple(Word(text, 400 * at, 400 * at + 300, 0.5) for at, text in enumerate(words, first))
     end = 400 * (first + len(words))
     return Segment(0, id, 1, first, 400 * first, end, None, " ".join(words), told, partial, final)
+
+
+Place = tuple[str, dict[str, str], list[str]]
+"""Query, headers and subprotocols of a handshake."""
+
+NEEDED = {"deepgram": "encoding=linear16"}
+"""What a way's clients always say in the query."""
+
+
+def places(way: Way, secret: str) -> Iterator[Place]:
+    """Wherever a client of this way may bring a secret."""
+    yield "", {"Authorization": f"Bearer {secret}"}, []
+    yield "", {"Authorization": f"Token {secret}"}, []
+    for name in way.key_headers:
+        yield "", {name: secret}, []
+    for name in way.key_queries:
+        yield f"?{name}={secret}", {}, []
+    for marker in sorted(way.subprotocols):
+        if marker in {"token", "bearer"}:
+            yield "", {}, [marker, secret]
+
+
+def dial(running: Running, way: Way, place: Place) -> open_socket:
+    query, headers, offered = place
+    query = f"?{NEEDED.get(way.name, '')}&{query.removeprefix('?')}"
+    return open_socket(
+        f"ws://{running.address}{way.path}{query}",
+        additional_headers=headers,
+        subprotocols=[Subprotocol(one) for one in offered] or None,
+        proxy=None,
+    )

@@ -12,7 +12,6 @@ deepgram7: deepgram-sdk==7.17.0
 deepgram4: deepgram-sdk==4.3.0
 livekit: livekit-agents==1.8.9 livekit-plugins-deepgram==1.8.9
 pipecat: pipecat-ai[deepgram]==1.14.0
-kyutai: msgpack websockets numpy
 node-deepgram: @deepgram/sdk@5.13.0
 LIST
 }
@@ -26,7 +25,13 @@ install() {
   mkdir -p "$place"
   # shellcheck disable=SC2086 # several packages
   case $name in
-    node-*) npm install --silent --no-audit --no-fund --prefix "$place" $packages ;;
+    node-*)
+      if ! command -v npm >/dev/null; then
+        echo "$name is left out: it needs npm" >&2
+        return
+      fi
+      npm install --silent --no-audit --no-fund --prefix "$place" $packages
+      ;;
     *)
       "$python" -m venv "$place"
       "$place/bin/python" -m pip install --quiet --disable-pip-version-check $packages
