@@ -5,9 +5,13 @@ The functions of the first half import sglang when they are called: flags are pl
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
+
+DECODE_ROUNDS = "SEAMSCRIBE_DECODE_ROUNDS"
+"""Variable for `interleave`: decode steps between two prefill batches, for versions without the flag."""
 
 TESTED = ((0, 5, 17), (0, 5, 23))
 """Oldest and newest version that this has run on."""
@@ -33,6 +37,39 @@ def adapt_flags(flags: Mapping[str, Any], version: tuple[int, ...] | None) -> di
     if version is None:
         return dict(flags)
     return {name: value for name, value in flags.items() if version >= _ADDED.get(name, (0,))}
+
+
+def interleave() -> None:
+    """In a scheduler's process: what `prefill_decode_interval` does since 0.5.18, for an older SGLang."""
+    version = installed()
+    rounds = int(os.environ.get(DECODE_ROUNDS, "0"))
+    if rounds and version is not None and version < _ADDED["prefill_decode_interval"]:
+        from sglang.srt.managers.schedule_batch import NextBatchPlan
+        from sglang.srt.managers.scheduler import Scheduler
+
+        hold_prefill(Scheduler, rounds, NextBatchPlan)
+
+
+def hold_prefill(scheduler: type[Any], rounds: int, plan_type: Any) -> None:
+    """Have `scheduler` run `rounds` decode steps after each prefill batch, while there is anything to decode.
+
+    Left to itself it prefills as long as anything waits. With hundreds of live streams something always
+    does, in batches of a few requests that cost as much as large ones, and nobody's words are decoded until
+    all streams wait at once.
+    """
+    prefill = scheduler.get_new_batch_prefill
+    held: dict[int, int] = {}
+
+    def get_new_batch_prefill(self: Any, running_batch: Any) -> Any:
+        left = held.get(id(self), 0)
+        if left and not running_batch.is_empty():
+            held[id(self)] = left - 1
+            return plan_type(batch_to_run=None, running_batch=running_batch)
+        plan = prefill(self, running_batch)
+        held[id(self)] = rounds if plan.batch_to_run is not None else 0
+        return plan
+
+    scheduler.get_new_batch_prefill = get_new_batch_prefill
 
 
 def audio_item(feature: Any, item_hash: int, **extra: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 from engine.policies.serving import ModelFacts
 
+from .compat import DECODE_ROUNDS
 from .windows import DEVICE_FRONT_END
 
 PROCESSORS = "engine.sglang.plugin"
@@ -51,7 +52,10 @@ class LaunchSettings:
     """Prefill pieces and decode steps share batches."""
     memory_fraction: float | None = None
     """Share of the GPU's memory for weights and KV cache; None leaves it to SGLang."""
-    prefill_batch: int = 32
+    decode_rounds: int = 8
+    """Decode steps between two prefill batches while anything is being decoded; 0: prefill comes first,
+    always, and hundreds of live streams decode nothing while audio comes in."""
+    prefill_batch: int = 64
     """Requests whose audio is encoded together, where prompts are not cut into pieces."""
     priorities: bool = True
     variable_window: bool = True
@@ -75,6 +79,8 @@ def plan_flags(facts: ModelFacts, machine: Machine, settings: LaunchSettings) ->
         "skip_server_warmup": True,
         "log_level": "warning",
     }
+    if settings.decode_rounds:
+        flags |= {"prefill_decode_interval": settings.decode_rounds, "prefill_decode_interval_min_bs": 1}
     if settings.priorities:
         # Preempting throws away what a stream has decoded, for a request that is served next anyway.
         flags |= {"enable_priority_scheduling": True, "disable_priority_preemption": True}
@@ -158,7 +164,10 @@ def refuse(facts: ModelFacts, flags: Mapping[str, Any]) -> list[str]:
 
 def environment(facts: ModelFacts, settings: LaunchSettings, machine: Machine) -> dict[str, str]:
     """Variables that make SGLang load our plugin."""
-    found = {"SGLANG_EXTERNAL_MM_PROCESSOR_PACKAGE": PROCESSORS}
+    found = {
+        "SGLANG_EXTERNAL_MM_PROCESSOR_PACKAGE": PROCESSORS,
+        DECODE_ROUNDS: str(settings.decode_rounds),
+    }
     if facts.chunked_prefill:
         found["SGLANG_EXTERNAL_MODEL_PACKAGE"] = MODELS
     elif settings.variable_window:

@@ -2,7 +2,8 @@
 
     python -m engine.sglang.bench SET... --model DIR [--audio DIR] [--out FILE] [--budget 570]
 
-Sets: front, tiny, turbo, chunks, turns, aims, rest, smoke (a CPU). What fails is named; the rest goes on
+Sets: front, tiny, turbo, chunks, turns, aims, interleaved, rest, smoke (a CPU). What fails is named and the
+others run
 """
 
 from __future__ import annotations

@@ -177,6 +177,25 @@ def aims(model: str, audio: str | None, work: Path) -> Iterator[Spec]:
         yield sized("809 M random" + tag, large, audio, 150_000, loads, new_tokens=12, schedulers=count)
 
 
+def interleaved(model: str, audio: str | None, work: Path) -> Iterator[Spec]:
+    """Decode steps between prefill batches: how many; run it with `--together 6`."""
+    large = str(encoder_decoder(work / "turbo", Path(model)))
+    small = str(decoder_only(work / "decoder", tiny=False))
+    sampled = live(400, **_BRIEF, stacks=True)
+    for rounds in (8, 4):
+        tag = f", {rounds} decode rounds"
+        loads = (*live(200, 400, 800, **_BRIEF), *sampled) if rounds == 8 else live(400, 800, **_BRIEF)
+        yield sized("real weights" + tag, model, audio, 250_000, loads, decode_rounds=rounds)
+        loads = (*live(200, 400, **_TURN), *live(50, long_s=1190, **_TURN))
+        chunk = 8192 if rounds == 8 else 2048
+        yield sized(
+            f"0.6 B random, pieces of {chunk}" + tag, small, audio, 120_000, loads,
+            new_tokens=10, chunk=chunk, decode_rounds=rounds,
+        )  # fmt: skip
+        loads = live(200, 400, **_BRIEF)
+        yield sized("809 M random" + tag, large, audio, 120_000, loads, new_tokens=12, decode_rounds=rounds)
+
+
 def rest(model: str, audio: str | None, work: Path) -> Iterator[Spec]:
     """Over HTTP, mixed batches, one item a turn; run them with `--together 3`."""
     large = str(encoder_decoder(work / "turbo", Path(model)))
@@ -236,6 +255,7 @@ SETS = {
     "chunks": chunks,
     "turns": turn_lengths,
     "aims": aims,
+    "interleaved": interleaved,
     "rest": rest,
     "smoke": smoke,
 }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
 from engine.policies.qwen3_asr import Qwen3AsrServing
 from engine.policies.serving import ModelFacts
-from engine.sglang.compat import adapt_flags
+from engine.sglang.compat import DECODE_ROUNDS, adapt_flags, hold_prefill
 from engine.sglang.flags import (
     LaunchSettings,
     Machine,
@@ -124,3 +124,49 @@ def test_priorities_are_a_setting() -> None:
 
 def test_facts_are_values() -> None:
     assert replace(WHOLE, native_s=20.0).native_s == 20.0
+
+
+@dataclass
+class _Batch:
+    requests: int
+
+    def is_empty(self) -> bool:
+        return self.requests == 0
+
+
+@dataclass
+class _Plan:
+    batch_to_run: str | None
+    running_batch: _Batch
+
+
+def test_decode_steps_between_two_prefill_batches() -> None:
+    class Scheduler:
+        waiting = 3
+
+        def get_new_batch_prefill(self, running_batch: _Batch) -> _Plan:
+            self.waiting -= 1
+            return _Plan("prefill" if self.waiting >= 0 else None, running_batch)
+
+    hold_prefill(Scheduler, 2, _Plan)
+    scheduler, other = Scheduler(), Scheduler()
+
+    def steps(of: Scheduler, running: int, count: int) -> list[str | None]:
+        return [of.get_new_batch_prefill(_Batch(running)).batch_to_run for _ in range(count)]
+
+    # None: nothing to prefill in this step, so the scheduler decodes.
+    assert steps(scheduler, 7, 5) == ["prefill", None, None, "prefill", None]
+    assert steps(scheduler, 0, 1) == ["prefill"], "with nothing to decode nobody is kept waiting"
+    assert steps(other, 7, 2) == ["prefill", None], "each scheduler counts its own steps"
+    assert other.waiting == 2, "what waits is not looked at while it is held"
+
+
+@pytest.mark.parametrize("facts", [WHOLE, PIECES])
+def test_live_streams_decode_while_others_come_in(facts: ModelFacts) -> None:
+    settings = LaunchSettings(decode_rounds=4)
+    flags = plan_flags(facts, GPU, settings)
+    assert flags["prefill_decode_interval"] == 4
+    assert flags["prefill_decode_interval_min_bs"] == 1
+    # What an old SGLang does not know by flag its schedulers learn by the environment.
+    assert environment(facts, settings, GPU)[DECODE_ROUNDS] == "4"
+    assert "prefill_decode_interval" not in plan_flags(facts, GPU, LaunchSettings(decode_rounds=0))
