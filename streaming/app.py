@@ -39,6 +39,7 @@ from .services import Services, no_voices
 from .sessions import Sessions, unrecorded
 from .settings import EngineSettings, Settings, voices_folder
 from .sites import Sites
+from .tracing import UNTRACED, Tracing, tracing_for
 from .voices import VoiceStore
 
 logger = logging.getLogger("seamscribe")
@@ -136,10 +137,11 @@ def _open_engine(settings: EngineSettings) -> tuple[Recognizer, SpeechDetector]:
     return recognizer, detector
 
 
-def observer(metrics: Metrics) -> Callable[[Served], None]:
+def observer(metrics: Metrics, tracing: Tracing = UNTRACED) -> Callable[[Served], None]:
     """Counts how every decode went."""
 
     def observe(served: Served) -> None:
+        tracing.served(served)
         finish = served.cause if served.hypothesis is None else served.hypothesis.finish.value
         metrics.decodes.add(priority=served.task.priority.name.lower(), finish=finish or "none")
         metrics.queue_time.observe(served.queue_s)
@@ -193,11 +195,9 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
     recognizer, detector = await asyncio.to_thread(_open_engine, settings.engine)
     encoder = await asyncio.to_thread(_encoder, settings)
     engine, metrics = settings.engine, Metrics()
-    dispatcher = Dispatcher(
-        recognizer,
-        DispatchSettings(engine.queue, engine.final_deadline_s, engine.partial_deadline_s),
-        observer(metrics),
-    )
+    tracing = tracing_for(settings.tracing, recognizer.capabilities)
+    deadlines = DispatchSettings(engine.queue, engine.final_deadline_s, engine.partial_deadline_s)
+    dispatcher = Dispatcher(recognizer, deadlines, observer(metrics, tracing))
     door = Admission(
         settings.admission,
         settings.limits.retry_after_s,
@@ -221,6 +221,7 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
                 detector=detector,
                 metrics=metrics,
                 pulse=pulse_of(recognizer),
+                tracing=tracing,
                 engine_counts=lambda: {**counts_of(recognizer), **counts_of(encoder)},
                 encoder=encoder,
                 load_voices=_loader(settings, encoder),
@@ -237,6 +238,7 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
         await dispatcher.close()
         if encoder is not None:
             await encoder.close()
+        await tracing.close()
 
 
 __all__ = ["DEFAULT_MODEL", "ENGINES", "EngineError", "running"]

@@ -49,14 +49,17 @@ class Connection:
         services: Services,
         caller: Caller | None = None,
         guest: str | None = None,
+        traceparent: str | None = None,
     ) -> None:
         """`caller` is known since the handshake; None where the first message says who asks. `guest` is the
-        id that the session of a client gets which has no way to come back to it; None: any, and it may."""
+        id that the session of a client gets which has no way to come back to it; None: any, and it may.
+        `traceparent` is the client's own trace, if it has one."""
         self._channel = channel
         self._codec = codec
         self._services = services
         self._caller = caller
         self._guest = guest
+        self._traceparent = traceparent
         self._limits = services.limits
         self._loop = asyncio.get_running_loop()
         self._patience: asyncio.Timeout | None = None
@@ -137,6 +140,7 @@ class Connection:
             sessions.discard(entry)
             raise
         entry.ready = ready_for(entry.id, start, self._services)
+        entry.trace = services.tracing.begin(entry.id, self._traceparent)
         sessions.host(entry, live)
         writer = Writer(self._channel, self._codec, entry, self._limits)
         return Serving(self._channel, self._codec, self._services, entry, writer, entry.ready, token)

@@ -82,8 +82,9 @@ class Routes:
             self._services.metrics.refused.add(reason=refusal.code)
             await websocket.send_denial_response(no_room(refusal))
         elif (codec := await self._accepted(websocket)) is not None:
-            caller = websocket.scope[CALLER]
-            await Connection(SocketChannel(websocket), codec, self._services, caller).run()
+            caller, trace = websocket.scope[CALLER], websocket.headers.get("traceparent")
+            channel = SocketChannel(websocket)
+            await Connection(channel, codec, self._services, caller, traceparent=trace).run()
 
     def way(self, way: Way) -> Callable[[WebSocket], Awaitable[None]]:
         """One client of another protocol."""

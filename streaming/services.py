@@ -25,6 +25,7 @@ from .restore import Place
 from .sessions import Sessions
 from .settings import LimitSettings
 from .sites import Sites
+from .tracing import UNTRACED, Tracing
 from .wire.errors import ProtocolError
 from .wire.messages import VERSION, Encoding, Limits, Ready, Start
 
@@ -53,6 +54,7 @@ class Services:
     engine_counts: Callable[[], Mapping[str, float]] = dict
     """What the engine counts itself, by name."""
     pulse: Pulse = field(default_factory=Pulse)
+    tracing: Tracing = UNTRACED
     inline: int = INLINE
     """Up to this many samples are judged in the event loop, larger pieces in a thread."""
     encoder: SpeakerEncoder | None = None

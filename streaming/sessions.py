@@ -15,8 +15,9 @@ from .errors import Overloaded, ReadRefused, Restarting, ResumeRefused, StreamEr
 from .log import Log, State
 from .quota import Lease
 from .settings import LimitSettings, ServerSettings
+from .tracing import UNTRACED, Trace
 from .wire.errors import CloseCode, WireError
-from .wire.messages import Named, Ready, Start
+from .wire.messages import Named, Ready, Segment, Start
 
 if TYPE_CHECKING:
     from .admission import Admission
@@ -151,6 +152,7 @@ class Entry:
     which no sample can be named."""
     lease: Lease | None = None
     """Its place among the sessions of its key; None for one of an earlier process."""
+    trace: Trace = UNTRACED
     readers: int = 0
     waiting: set[asyncio.Event] = field(default_factory=set)
     """Set whenever there is something new to send."""
@@ -158,6 +160,8 @@ class Entry:
     def put(self, message: State) -> None:
         """The session says something."""
         self.log.put(message)
+        if isinstance(message, Segment):
+            self.trace.committed(message.first_word + len(message.words))
         self._wake()
 
     def finish(self, outcome: Outcome) -> None:
@@ -296,6 +300,8 @@ class Sessions:
         del self._live[entry.id]
         entry.renamer = entry.live = None
         entry.release()
+        outcome = entry.outcome or Outcome()
+        entry.trace.end(outcome.reason, outcome.code, entry.log.receipt)
         entry.recorder.end()
         self._keep(entry)
 

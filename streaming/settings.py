@@ -26,6 +26,7 @@ from .core.settings import SessionSettings
 from .core.spans import to_samples, to_seconds
 from .errors import SettingsError
 from .posting import target_of
+from .tracing import TracingSettings
 
 ENV_PREFIX = "SEAMSCRIBE_"
 """`SEAMSCRIBE_SERVER__PORT=9000` sets server.port: section and key, two underscores between."""
@@ -188,6 +189,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     webhooks: WebhookSettings = WebhookSettings()
     limits: LimitSettings = LimitSettings()
     admission: AdmissionSettings = AdmissionSettings()
+    tracing: TracingSettings = TracingSettings()
 
 
 def voices_folder(settings: Settings, environment: Mapping[str, str] | None = None) -> Path:

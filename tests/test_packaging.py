@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-HEAVY = ("torch", "transformers", "faster_whisper", "ctranslate2", "onnxruntime", "av")
+HEAVY = ("torch", "transformers", "faster_whisper", "ctranslate2", "onnxruntime", "av", "opentelemetry")
 
 
 def project() -> dict[str, Any]:
@@ -49,9 +49,10 @@ def test_the_base_install_is_light() -> None:
     assert not [name for name in HEAVY if name.replace("_", "-") in required.split()]
 
 
-def test_listing_the_commands_loads_nothing_heavy() -> None:
+def test_the_server_and_listing_the_commands_load_nothing_heavy() -> None:
     code = (
         "import sys\n"
+        "import streaming.serve\n"
         "from streaming.cli import main\n"
         "try:\n    main(['--help'])\n"
         "except SystemExit:\n    pass\n"

@@ -174,4 +174,5 @@ async def serve(websocket: WebSocket, way: Way, services: Services) -> None:
     if query.unread:
         ignored(Ignored(query.unread))
     bridge = Bridge(SocketChannel(websocket), dialect, services.limits.slow_reader_s, ignored)
-    await Connection(bridge, CODEC, services, websocket.scope[CALLER], guest=id).run()
+    caller, trace = websocket.scope[CALLER], websocket.headers.get("traceparent")
+    await Connection(bridge, CODEC, services, caller, guest=id, traceparent=trace).run()
