@@ -1,4 +1,4 @@
-"""`seamscribe bench live | growth | languages | formats | kill | table`.
+"""`seamscribe bench live | growth | languages | formats | kill | overload | table`.
 
 Exit status: 0 the run is whole (and with --gate every target met), 1 it is not, 2 nothing to play,
 3 no server.
@@ -23,7 +23,7 @@ from clients.play import Pace
 from engine.weights import DEFAULT_MODEL, WeightsError, find_weights
 from streaming.wire.messages import Start
 
-from . import formats, growth, kill, languages, markdown, report, speakers_cli
+from . import formats, growth, kill, languages, markdown, overload, report, speakers_cli
 from .corpus import Clip, CorpusError, build
 from .evaluate import Scored, evaluate
 from .live import Played, plan, play_slots
@@ -98,6 +98,13 @@ def parser() -> argparse.ArgumentParser:
         "--seed", type=int, default=1, help="of the gaps between utterances, and of the kills"
     )
     killed.add_argument("--pin-language", action="store_true", help="tell the server each clip's language")
+    over = _kind(kinds, "overload", "three times as many clients as fit", _overload)
+    over.add_argument("--select", default="librispeech", help="as for live; the shortest clips are taken")
+    over.add_argument("--clips", type=int, default=4, help="how many (default %(default)s)")
+    over.add_argument("--times", type=float, default=3.0, help="of those that fit (default %(default)s)")
+    over.add_argument("--seconds", type=float, default=90.0, help="of the crowd (default %(default)s)")
+    over.add_argument("--seed", type=int, default=1, help="of the gaps between utterances")
+    over.add_argument("--gate", action="store_true", help="exit with 1 when a target is missed")
     speakers_cli.arguments(kinds, _kind, _speakers, _meeting)
     kept = kinds.add_parser("table", help="kept live runs as a Markdown table")
     kept.set_defaults(run=_table, json=None)
@@ -272,6 +279,27 @@ async def _kill(options: argparse.Namespace) -> int:
         body = {"bench": "kill", "environment": report.environment(), "outcome": asdict(found)}
         report.write_json(options.json, body)
     return EXIT_FAULT if found.faults or found.revised or found.gap_samples else EXIT_OK
+
+
+async def _overload(options: argparse.Namespace) -> int:
+    clips = sorted(build(options.audio, options.select, options.seed, tell), key=lambda clip: clip.seconds)
+    clips = clips[: options.clips]
+    async with server(options) as target, metering(target.pid) as meter:
+        crowds = await overload.overload(
+            overload.entrance(target.url),
+            clips,
+            options.times,
+            options.seconds,
+            lambda: meter.max_rss_mib or None,
+            tell,
+        )
+    phases, goals = [overload.figures(crowd) for crowd in crowds], overload.goals(crowds)
+    overload.show(phases, goals)
+    if options.json:
+        body = {"bench": "overload", "environment": report.environment(), "phases": phases}
+        report.write_json(options.json, body | {"targets": [{**asdict(g), "met": g.met} for g in goals]})
+    whole = not any(crowd.unclear for crowd in crowds)
+    return EXIT_OK if whole and (not options.gate or all(goal.met for goal in goals)) else EXIT_FAULT
 
 
 async def _speakers(options: argparse.Namespace) -> int:
