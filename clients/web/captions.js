@@ -191,7 +191,9 @@ export class CaptionView {
     field.maxLength = 64;
     field.required = true;
     field.ariaLabel = `New name of ${name.textContent}`;
-    field.onkeydown = (event) => event.key === "Escape" && close();
+    field.onkeydown = (event) => {
+      if (event.key === "Escape") close();
+    };
     form.onsubmit = (event) => {
       event.preventDefault();
       close();
@@ -199,6 +201,7 @@ export class CaptionView {
     };
     form.append(field, make("button", "", "Save"));
     name.replaceWith(form);
+    field.focus();
     field.select();
   }
 }

@@ -20,6 +20,8 @@ let stream = null;
 let gauges = null;
 let drawing = 0;
 let lock = null;
+/** Something goes on that Start and Stop wait for. The button stays as it is: one that is disabled loses the focus. */
+let busy = false;
 
 /** What `start` says of how the audio is, and what else was asked for. */
 function order({ rate, channels, names }) {
@@ -35,7 +37,7 @@ function order({ rate, channels, names }) {
 
 async function begin(kind, file = null) {
   alert("");
-  $("go").disabled = true;
+  busy = true;
   try {
     source = file ? await openFile(file, end, () => stream?.waiting ?? 0) : await openLive(kind, end);
     captions = new Captions();
@@ -51,7 +53,7 @@ async function begin(kind, file = null) {
     if (!(error instanceof SourceError)) throw error;
     alert(error.message);
   } finally {
-    $("go").disabled = false;
+    busy = false;
   }
 }
 
@@ -70,7 +72,7 @@ async function end() {
   source = null;
   state("ending");
   $("go").textContent = "Start";
-  $("go").disabled = true;
+  busy = true;
   await ending.stop();
   stream.end();
 }
@@ -111,7 +113,7 @@ async function over({ error, receipt }) {
   gauges.done();
   announcer.flush();
   $("go").textContent = "Start";
-  $("go").disabled = false;
+  busy = false;
   show(error ? "failed" : "done", receipt);
   if (error) alert(await reason(error));
 }
@@ -163,6 +165,7 @@ async function copied(button, text) {
 $("controls").onsubmit = (event) => {
   event.preventDefault();
   const kind = new FormData(event.target).get("source");
+  if (busy) return;
   if (source) end();
   else if (kind !== "file") begin(kind);
   else if ($("file").files[0]) begin("file", $("file").files[0]);
@@ -180,7 +183,7 @@ document.body.ondrop = (event) => {
   event.preventDefault();
   document.body.classList.remove("dropping");
   const [file] = event.dataTransfer.files;
-  if (file && !source) begin("file", file);
+  if (file && !source && !busy) begin("file", file);
 };
 $("search").oninput = search;
 $("copy").onclick = ({ target }) => copied(target, asText(captions.turns()));

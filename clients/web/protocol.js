@@ -30,7 +30,6 @@ export class Stream {
   #seq = 0;
   #error = null;
   #receipt = null;
-  #over = false;
   #pump = null;
 
   constructor({ base, start, token = () => undefined, on, WebSocket }) {
@@ -63,7 +62,6 @@ export class Stream {
 
   /** Connect; once more, with another token, where the first was refused. */
   open() {
-    this.#over = false;
     this.#error = null;
     this.#on.state("connecting");
     this.#line.connect();
@@ -71,7 +69,7 @@ export class Stream {
 
   /** Say an ArrayBuffer of s16le audio in the format of `start`. False: too much waits, nothing was taken. */
   send(data) {
-    if (this.#over || this.#kept.full) return false;
+    if (this.#kept.full) return false;
     this.#kept.add({ data });
     this.#say();
     return true;
@@ -98,7 +96,6 @@ export class Stream {
   close() {
     clearTimeout(this.#pump);
     this.#line.close();
-    this.#over = true;
   }
 
   async #first() {
@@ -151,7 +148,6 @@ export class Stream {
   }
 
   #finish({ code, error }) {
-    this.#over = true;
     const lost = code === 1000 && this.#receipt ? null : { code: `close_${code}`, message: "" };
     this.#on.over({ code, error: error ?? lost, receipt: this.#receipt });
   }

@@ -52,7 +52,9 @@ class Page:
         async for text in self._socket:
             message = json.loads(text)
             if "id" in message:
-                self._answers.pop(message["id"]).set_result(message)
+                answer = self._answers.pop(message["id"])
+                if not answer.done():  # who asked may have gone
+                    answer.set_result(message)
             elif message["method"] == "Runtime.exceptionThrown":
                 details = message["params"]["exceptionDetails"]
                 self.errors.append(details.get("exception", {}).get("description", details["text"]))

@@ -1,0 +1,243 @@
+"""What one can do with the pages, in a real browser, with the scripted engine behind them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import wave
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clients.aio import connect
+from streaming.wire.messages import AudioFormat, Start, Track
+from tests.support.browser import Page, chromium, needs_browser
+from tests.support.keys import ADMIN, SPEAK, locked
+from tests.support.server import Running, server
+from tests.support.sound import s16, speech
+
+pytestmark = [pytest.mark.browser, needs_browser]
+
+TEXT = "document.querySelector('#transcript').textContent"
+# No person is there to choose a tab: what it plays is a tone that comes and goes, its picture an empty one.
+SHARED = """
+navigator.mediaDevices.getDisplayMedia = async () => {
+  const context = new AudioContext();
+  const tone = new OscillatorNode(context, {frequency: 300});
+  const target = context.createMediaStreamDestination();
+  tone.connect(target);
+  tone.start();
+  const picture = document.createElement('canvas');
+  picture.getContext('2d');
+  return new MediaStream([...target.stream.getTracks(), ...picture.captureStream(1).getTracks()]);
+}
+"""
+
+
+@asynccontextmanager
+async def browsing(folder: Path, **options: Any) -> AsyncIterator[tuple[Running, Callable[[], Any]]]:
+    """A server, and what opens tabs of a browser whose microphone is as loud as speech for a while."""
+    loud = folder / "loud.wav"
+    with wave.open(str(loud), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        file.writeframes(s16(speech("." * 2 + "x" * 60)))
+    async with server(**options) as running, chromium(folder, microphone=loud) as tab:
+        yield running, tab
+
+
+async def speak(page: Page, source: str = "microphone") -> None:
+    """Start, and wait for committed words."""
+    await page.click(f"input[value={source}]")
+    await page.click("#go")
+    await page.until("document.querySelector('.text')?.textContent")
+
+
+async def stop(page: Page) -> None:
+    await page.click("#go")
+    await page.until("document.querySelector('#state').dataset.state === 'done'")
+
+
+async def test_two_sources_are_two_people_who_can_be_renamed(tmp_path: Path) -> None:
+    async with browsing(tmp_path) as (running, tab):
+        page = await tab()
+        await page.open(running.http("/"))
+        await page.run(SHARED)
+        await speak(page, "both")
+        await page.until(
+            "new Set([...document.querySelectorAll('.speaker')].map(e => e.textContent)).size === 2"
+        )
+        assert await page.run("document.querySelectorAll('meter').length") == 2
+        await page.until("[...document.querySelectorAll('meter')].every(m => m.value > -50)")
+        await page.click(".speaker[data-speaker='1']")
+        await page.type("Ada Lovelace")
+        await page.press("Enter")
+        await page.until(f"{TEXT}.includes('Ada Lovelace')")
+        await stop(page)
+        assert "Microphone" not in await page.run(TEXT)
+        assert "Tab" in await page.run(TEXT)
+        assert page.errors == []
+
+
+async def test_searched_copied_and_saved(tmp_path: Path) -> None:
+    async with browsing(tmp_path) as (running, tab):
+        page = await tab()
+        await page.open(running.http("/"))
+        await speak(page)
+        await page.until(f"{TEXT}.includes('six')")
+        await stop(page)
+        said = await page.text(".text")
+        await page.click("#search")
+        await page.type("SIX")
+        await page.until("document.querySelector('#found').textContent === '1 found'")
+        await page.type("nowhere")
+        await page.until("document.querySelector('.turn').hidden")
+        await page.run("document.querySelector('#search').value = ''")
+        await page.run("navigator.clipboard.writeText = async text => { window.copied = text }")
+        await page.click("#copy")
+        await page.until("window.copied")
+        assert await page.run("copied") == said
+        for format, begins in (("txt", said[:9]), ("srt", "1\n00:"), ("vtt", "WEBVTT"), ("json", "{")):
+            await page.run(f"document.querySelector('#format').value = '{format}'")
+            await page.click("#download")
+            assert (await saved(tmp_path / f"transcript.{format}")).startswith(begins)
+        assert page.errors == []
+
+
+async def saved(file: Path) -> str:
+    """What the browser wrote, once it is there."""
+    async with asyncio.timeout(20):
+        while not await asyncio.to_thread(file.is_file):
+            await asyncio.sleep(0.05)
+    return await asyncio.to_thread(file.read_text, "utf-8")
+
+
+async def test_a_key_is_asked_for_and_kept_nowhere(tmp_path: Path) -> None:
+    async with browsing(tmp_path, services=locked()) as (running, tab):
+        page = await tab()
+        await page.open(running.http("/"))
+        await page.click("#go")
+        for attempt in ("smk_wrong", SPEAK):
+            await page.until("document.querySelector('#access').open")
+            await page.type(attempt)
+            await page.press("Enter")
+        await page.until("document.querySelector('.text')?.textContent")
+        await stop(page)
+        assert await page.run("location.href") == running.http("/")
+        kept = "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, document.body.innerHTML])"
+        assert "smk_" not in await page.run(kept)
+        sessions = await tab()
+        await sessions.open(running.http("/sessions"))
+        await sessions.until("document.querySelector('#access').open")
+        await sessions.type(ADMIN)
+        await sessions.press("Enter")
+        # This server keeps no journal, which only who may list is told.
+        await sessions.until("document.querySelector('#alert').textContent.includes('journal')")
+
+
+async def test_a_token_comes_behind_the_address_and_is_taken_out_of_it(tmp_path: Path) -> None:
+    services = locked()
+    async with browsing(tmp_path, services=services) as (running, tab):
+        caller = services["auth"].caller(SPEAK)
+        token = services["auth"].mint(caller, next(iter(caller.scopes)), 60)
+        page = await tab()
+        await page.open(running.http(f"/#token={token}"))
+        assert await page.run("location.href") == running.http("/")
+        await speak(page)
+        await stop(page)
+        assert page.errors == []
+
+
+async def test_the_keyboard_is_enough(tmp_path: Path) -> None:
+    async with browsing(tmp_path) as (running, tab):
+        page = await tab()
+        await page.open(running.http("/"))
+        for _ in range(12):
+            if await page.run("document.activeElement.id") == "go":
+                break
+            await page.press("Tab")
+        await page.press("Enter")
+        await page.until("document.querySelector('.text')?.textContent")
+        await page.press(" ")
+        await page.until("document.querySelector('#state').dataset.state === 'done'")
+
+
+async def test_an_overlay_marks_speakers_and_is_the_same_after_a_reload(tmp_path: Path) -> None:
+    start = Start(audio=AudioFormat(channels=2), tracks=(Track("Ann"), Track("Bob")))
+    talk = np.stack([speech("xxx......xx..."), speech(".....xxx......")], axis=1).ravel()
+    async with browsing(tmp_path) as (running, tab), connect(running.http(""), start) as stream:
+        overlay = await tab()
+        ready = stream.ready
+        await overlay.open(
+            running.http(
+                f"/overlay?session={ready.session}&lines=4&cpl=30&clear=600#token={ready.read_token}"
+            )
+        )
+        await stream.send(s16(talk))
+        await stream.flush("all")
+        reading = asyncio.create_task(drained(stream))
+        lines = "JSON.stringify([...document.querySelectorAll('.line')].map(e => e.textContent))"
+        await overlay.until(f"JSON.parse({lines}).length === 3")
+        shown = json.loads(await overlay.run(lines))
+        assert [line.split(":")[0] for line in shown] == [">> Ann", ">> Bob", ">> Ann"]
+        assert await overlay.run("getComputedStyle(document.body).backgroundColor") == "rgba(0, 0, 0, 0)"
+        assert not await overlay.run("document.documentElement.scrollHeight > innerHeight")
+        await overlay.call("Page.reload")
+        await overlay.until(f"JSON.parse({lines}).length === 3")
+        assert json.loads(await overlay.run(lines)) == shown
+        await stream.end()
+        await reading
+        assert overlay.errors == []
+
+
+async def drained(stream: Any) -> None:
+    async for _ in stream:
+        pass
+
+
+CHECK = """
+axe.run(document, {resultTypes: ['violations']}).then(({violations}) =>
+  violations.map(({id, impact, nodes}) => `${impact} ${id}: ${nodes.map(n => n.html + n.failureSummary)}`))
+"""
+
+
+async def test_accessible(tmp_path: Path, axe: str) -> None:
+    async with browsing(tmp_path) as (running, tab):
+        page = await tab()
+        await page.open(running.http("/"))
+        await page.run(SHARED)
+        await speak(page, "both")
+        await page.until("document.querySelectorAll('.turn').length > 1")
+        session = running.services.sessions.find(await session_of(page))
+        assert session is not None
+        assert session.ready is not None
+        found = []
+        await page.run(axe)
+        for theme in ("light", "dark"):
+            await page.run(f"document.documentElement.dataset.theme = '{theme}'")
+            for width in (1280, 360):
+                await page.size(width, 800)
+                found += await page.run(CHECK)
+                assert not await page.run("document.documentElement.scrollWidth > innerWidth"), width
+        await page.run("document.querySelector('#access').showModal()")
+        found += await page.run(CHECK)
+        for path in ("/sessions", "/overlay", f"/overlay?session={session.id}&token=x"):
+            other = await tab()
+            await other.open(running.http(path))
+            await other.run(axe)
+            found += await other.run(CHECK)
+        assert found == []
+
+
+async def session_of(page: Page) -> str:
+    """The session that a page speaks in, by its overlay's address."""
+    link: str = await page.run(
+        "new Promise(resolve => { navigator.clipboard.writeText = async text => resolve(text);"
+        " document.querySelector('#overlay').click() })"
+    )
+    return link.partition("session=")[2].partition("&")[0]
