@@ -1,4 +1,4 @@
-"""One server with the real engine for all pages; a browser for each test, for its microphone is played once."""
+"""A server with the real engine, and a browser for each test, for its microphone is played once."""
 
 from __future__ import annotations
 

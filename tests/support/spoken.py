@@ -13,9 +13,11 @@ from clients.recording import reading
 SECONDS = 11.0
 RATE = 48_000
 
-SAID = (
-    "it was the best of times it was the worst of times it was the age of wisdom it was the age of foolishness"
-).split()
+SAID = re.findall(
+    r"\w+",
+    "it was the best of times it was the worst of times it was the age of wisdom"
+    " it was the age of foolishness",
+)
 """Its first words, which every model of ours hears."""
 
 
