@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from streaming.denial import Denied
-from streaming.wire.errors import CloseCode, ProtocolError
+from streaming.wire.errors import CloseCode, ProtocolError, shown
 from streaming.wire.messages import (
     Ack,
     Activity,
@@ -60,6 +60,9 @@ _ENCODINGS = {
     "mulaw": (Encoding.MULAW, 8_000),
     "alaw": (Encoding.ALAW, 8_000),
 }
+_CONTAINERS = frozenset({"", "flac", "opus", "ogg-opus"})
+"""Left out, the bytes say what they are."""
+
 _UNDERSTOOD = ("model", "version", "tag", "extra", "mip_opt_out", "no_delay", "language_hint")
 """Names that ask for nothing that would show in the answers."""
 
@@ -133,10 +136,16 @@ def wishes_of(query: Query) -> Wishes:
 
 def _audio(query: Query, channels: int) -> AudioFormat:
     name = (query.text("encoding") or "").lower()
+    if name in _CONTAINERS:
+        query.texts("sample_rate")
+        return AudioFormat(Encoding.CONTAINER, channels=channels)
     if name not in _ENCODINGS:
-        what = f"{name[:40]} is not read here" if name else "missing"
-        known = ", ".join(_ENCODINGS)
-        raise ProtocolError("unsupported_encoding", f"encoding: {what}: use one of {known}", field="encoding")
+        remedy = f"use one of {', '.join(_ENCODINGS)}, or leave it out for audio in a container"
+        raise ProtocolError(
+            "unsupported_encoding",
+            f"encoding: {shown(name, 40)} is not read here: {remedy}",
+            field="encoding",
+        )
     encoding, rate = _ENCODINGS[name]
     return AudioFormat(encoding, query.integer("sample_rate", rate, 8_000, 48_000), channels)
 

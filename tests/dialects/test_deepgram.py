@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import json
+import wave
 from typing import Any
 
 import pytest
+from websockets.asyncio.client import connect
 
 from engine.fake import FakeScript
 from streaming.dialects.deepgram import LEAST_PAUSE_S, WAY, Deepgram, deny, wishes_of
@@ -18,6 +21,7 @@ from streaming.dialects.query import Query
 from streaming.wire.errors import ProtocolError
 from streaming.wire.messages import Ack, Activity, AudioFormat, Encoding, Speaker, Track
 from tests.support.foreign import Met, meet, segment
+from tests.support.server import server
 from tests.support.sound import expected, s16, speech
 from tests.support.virtual import settle
 from tests.support.world import World, serving
@@ -261,6 +265,8 @@ def test_what_the_query_asks_for() -> None:
     assert wishes.start.options.pause_s == LEAST_PAUSE_S
     assert query.unread == ("xyzzy", "numerals")
     assert wishes_of(Query.parse("encoding=mulaw")).start.audio == AudioFormat(Encoding.MULAW, 8_000)
+    for contained in ("", "encoding=ogg-opus&sample_rate=48000"):
+        assert wishes_of(Query.parse(contained)).start.audio == AudioFormat(Encoding.CONTAINER)
     assert wishes_of(Query.parse(f"{RAW}&language=multi")).start.language is None
     assert wishes_of(Query.parse(f"{RAW}&diarize_model=latest")).start.options.speakers is True
 
@@ -294,6 +300,25 @@ def test_commands_that_are_not_known_or_not_done() -> None:
     assert (told["type"], told["request_id"]) == ("ConfigureFailure", "the-id")
     assert list(dialect.hear('{"type": "Dance"}')) == [Ignored(("type Dance",))]
     assert WAY.open(Handshake("x", "", Query.parse(RAW))).headers == {"dg-request-id": "x"}
+
+
+@pytest.mark.e2e
+async def test_a_file_without_an_encoding_says_itself_what_it_is() -> None:
+    """As samples do that pass a file, or a browser's recorder, on."""
+    slots, file = "xxx...xx..", io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setparams((1, 2, 16_000, 0, "NONE", ""))
+        writer.writeframes(s16(speech(slots)))
+    data, results = file.getvalue(), []
+    async with server() as running, connect(f"ws://{running.address}/v1/listen", proxy=None) as socket:
+        for at in range(0, len(data), 10_000):
+            await socket.send(data[at : at + 10_000])
+        await socket.send(CLOSE)
+        async for frame in socket:
+            results.append(json.loads(frame))
+    assert results[-1]["type"] == "Metadata"
+    assert words([one for one in results if one["type"] == "Results"]) == expected(slots)
+    assert socket.close_code == 1000
 
 
 def test_plain_words() -> None:

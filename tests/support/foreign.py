@@ -57,9 +57,6 @@ def segment(
 Place = tuple[str, dict[str, str], list[str]]
 """Query, headers and subprotocols of a handshake."""
 
-NEEDED = {"deepgram": "encoding=linear16"}
-"""What a way's clients always say in the query."""
-
 
 def places(way: Way, secret: str) -> Iterator[Place]:
     """Wherever a client of this way may bring a secret."""
@@ -76,7 +73,6 @@ def places(way: Way, secret: str) -> Iterator[Place]:
 
 def dial(running: Running, way: Way, place: Place) -> open_socket:
     query, headers, offered = place
-    query = f"?{NEEDED.get(way.name, '')}&{query.removeprefix('?')}"
     return open_socket(
         f"ws://{running.address}{way.path}{query}",
         additional_headers=headers,
