@@ -105,9 +105,11 @@ class Finals:
         """Channels silent for so long (ms) after their last word, and when that ended; each once."""
         for track, channel in enumerate(self.channels):
             pending = any(track_of(s) == track for s in self._waiting.values())
-            if channel.ended or channel.speaking or channel.interim or pending:
+            # Told late, where speech began again before the words were there: the silence was as long.
+            until = channel.since if channel.speaking else self._clock
+            if channel.ended or pending or (channel.interim and not channel.speaking):
                 continue
-            if self._clock - channel.last_word_end >= silence:
+            if until - channel.last_word_end >= silence:
                 channel.ended = True
                 yield self._index(track), channel.last_word_end
 

@@ -252,6 +252,19 @@ def test_where_the_speech_goes_on_nothing_has_stopped() -> None:
     assert not one["speech_final"]
 
 
+def test_the_end_of_an_utterance_is_told_late_where_its_words_are_late() -> None:
+    dialect = deepgram("interim_results=true&utterance_end_ms=1000")
+    list(dialect.say(Activity(1, True, 0)))
+    list(dialect.say(Activity(2, False, 400)))
+    list(dialect.say(Activity(3, True, 2000)))
+    list(dialect.say(segment(1, ["a"], final=True)))
+    (end,) = said(dialect.say(Ack(4, 16 * 2500)))
+    assert (end["type"], end["last_word_end"]) == ("UtteranceEnd", 0.3)
+    # The next one is not over.
+    list(dialect.say(segment(2, ["f"], first=5, final=True)))
+    assert said(dialect.say(Ack(6, 16 * 9000))) == []
+
+
 def test_what_the_query_asks_for() -> None:
     query = Query.parse(
         f"{RAW}&channels=2&multichannel=true&language=en-US&keyterm=Ada&keyterm=Grace+H&keywords=Bob:2"

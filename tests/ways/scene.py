@@ -57,8 +57,13 @@ class Scene:
 
 def clip(folder: Path) -> tuple[Path, str]:
     """Sentences with pauses between, and their text."""
-    pause = np.zeros(int(0.7 * 16_000), np.float32)
-    audio = np.concatenate([piece for part in PARTS for piece in (recording(part), pause)])
+    # One pause is long enough for whatever waits for the end of an utterance.
+    pauses = [
+        np.zeros(int(seconds * 16_000), np.float32) for seconds in (0.7, 0.7, 0.7, 5, 0.7, 0.7, 0.7, 0.7)
+    ]
+    audio = np.concatenate(
+        [piece for part, pause in zip(PARTS, pauses, strict=True) for piece in (recording(part), pause)]
+    )
     file = folder / "clip.pcm"
     file.write_bytes(s16(audio))
     return file, " ".join(references()[part] for part in PARTS)
