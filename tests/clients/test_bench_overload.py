@@ -12,7 +12,18 @@ import pytest
 from clients.aio import ClientError
 from clients.audio import RATE
 from clients.bench.corpus import Clip
-from clients.bench.overload import AGAIN_S, FULL_S, LONGEST_S, Crowd, figures, fill, goals, overload, press
+from clients.bench.overload import (
+    AGAIN_S,
+    FULL_S,
+    LONGEST_S,
+    Crowd,
+    alone,
+    figures,
+    fill,
+    goals,
+    overload,
+    press,
+)
 from clients.dialing import Disconnected, Refused
 from clients.play import Arrival, Listener, Playback
 from tests.support.virtual import run
@@ -92,6 +103,14 @@ def test_who_is_refused_comes_again_and_takes_the_place_of_who_left() -> None:
     assert 90 - AGAIN_S <= took <= 90 + max(clip.seconds for clip in CLIPS)
 
 
+def test_one_alone_comes_again_where_it_is_refused() -> None:
+    """Else its delays would be those of a part of the clips."""
+    crowd = run(alone(House(room=1, step_s=60.0).enter, CLIPS))
+    assert [playback.name for playback in crowd.served] == [clip.name for clip in CLIPS]
+    assert len(crowd.refused_s) == 30 // (AGAIN_S + 0.25) + 1
+    assert run(alone(House(room=0).enter, CLIPS)).served == []
+
+
 def judged(house: House) -> tuple[list[bool], list[Crowd]]:
     crowds = run(overload(house.enter, CLIPS, 3.0, 60.0, lambda: 99.0, silent))
     return [goal.met for goal in goals(crowds)], crowds
@@ -101,7 +120,7 @@ def test_a_house_that_lets_in_as_many_as_it_can_serve_meets_its_goals() -> None:
     met, crowds = judged(House(room=4))
     assert met == [True, True, True]
     assert [crowd.clients for crowd in crowds] == [1, 3 + FULL_S, 12]  # the fourth came at 3 s
-    assert figures(crowds[-1]) | {"words": 0, "served": 0, "refusals": 0} == {
+    assert figures(crowds[-1]) | {"words": 0, "served": 0, "refusals": 0, "load": 0} == {
         "phase": "pressed",
         "clients": 12,
         "live_at_once": 4,
@@ -114,6 +133,7 @@ def test_a_house_that_lets_in_as_many_as_it_can_serve_meets_its_goals() -> None:
         "refusals": 0,
         "refused_max": pytest.approx(0.25),
         "rss_mib": 99.0,
+        "load": 0,
         "unclear": [],
     }
 
