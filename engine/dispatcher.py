@@ -41,13 +41,15 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How busy the engine is. `stretch` is what refresh intervals are to be multiplied by."""
+    """How busy the engine is. `stretch` is what refresh intervals are to be multiplied by; `brief`, whether
+    refreshes are to hear less, too."""
 
     waiting: int
     running: int
     oldest_s: float
     utilisation: float
     stretch: float
+    brief: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -89,7 +91,7 @@ class Dispatcher:
         """The present load."""
         gauge, stretch = self._gauge, self.stretch
         oldest = self._queue.oldest(self._loop.time())
-        return Load(len(self._queue), gauge.running, oldest, gauge.utilisation, stretch)
+        return Load(len(self._queue), gauge.running, oldest, gauge.utilisation, stretch, gauge.brief)
 
     @property
     def stretch(self) -> float:
@@ -99,6 +101,11 @@ class Dispatcher:
         if self._gauge.due(now):
             self._gauge.step(self._queue.oldest(now), now)
         return self._gauge.factor
+
+    @property
+    def brief(self) -> bool:
+        """Whether refreshes are to hear less, as of the newest `stretch`."""
+        return self._gauge.brief
 
     async def recognize(self, task: RecognitionTask) -> Hypothesis:
         """Wait for a turn, then decode. Raises `EngineError` and nothing else, with these causes of its own:

@@ -116,6 +116,10 @@ class LoadGauge:
     PERIOD_S = 0.5
     """Seconds between two steps of the loop."""
     MOST = 6.0
+    BRIEF = 1.4
+    """Factor from which refreshes are to hear less, too."""
+    WHOLE = 1.1
+    """Factor from which on, downwards, they hear all again."""
 
     def __init__(self, concurrency: int, now: float) -> None:
         self._concurrency = max(1, concurrency)
@@ -125,6 +129,7 @@ class LoadGauge:
         self._busy = 0.0
         self._utilisation = 0.0
         self._factor = 1.0
+        self._brief = False
 
     @property
     def running(self) -> int:
@@ -140,6 +145,11 @@ class LoadGauge:
     def factor(self) -> float:
         """What refresh intervals are to be multiplied by, 1 to MOST."""
         return self._factor
+
+    @property
+    def brief(self) -> bool:
+        """Whether refreshes are to hear less of what is committed already."""
+        return self._brief
 
     def run(self, change: int, now: float) -> None:
         """`change` tasks started (or, negative, ended) at `now`."""
@@ -166,3 +176,4 @@ class LoadGauge:
             self._factor = min(self.MOST, self._factor * 1.2)
         elif self._utilisation < self.CALM:
             self._factor = max(1.0, self._factor / 1.1)
+        self._brief = self._factor > (self.WHOLE if self._brief else self.BRIEF)

@@ -305,7 +305,8 @@ class Live:
         known, limits = 0, self._limits
         while True:
             await asyncio.sleep(TICK_S)
-            self._meeting.stretch(self._services.dispatcher.stretch)
+            dispatcher = self._services.dispatcher
+            self._meeting.stretch(dispatcher.stretch, brief=dispatcher.brief)
             now = self._loop.time()
             self._entry.recorder.progress(self._meeting.settled, self.received)
             if (encoder := self._services.encoder) is not None:

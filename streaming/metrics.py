@@ -280,6 +280,7 @@ class Metrics:
         self.running = new("engine_running", "Decodes running.", Gauge())
         self.utilisation = new("engine_utilisation_ratio", "Share of engine time in use.", Gauge())
         self.stretch = new("refresh_stretch_ratio", "What refresh intervals are multiplied by.", Gauge())
+        self.brief = new("refresh_brief", "Whether refreshes hear less of what is committed.", Gauge())
         self.open = new("admission_open", "Whether a new session would be taken.", Gauge())
         self.used = new(
             "capacity_used_ratio", "Load and what was let in lately, of what may be used.", Gauge()

@@ -176,6 +176,7 @@ class Routes:
         metrics.running.set(load.running)
         metrics.utilisation.set(load.utilisation)
         metrics.stretch.set(load.stretch)
+        metrics.brief.set(load.brief)
         metrics.look()
         metrics.engine_counts.show(self._services.engine_counts())
         return PlainTextResponse(

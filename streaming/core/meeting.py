@@ -162,10 +162,10 @@ class Meeting:
         events, self._events = self._events, []
         return events
 
-    def stretch(self, factor: float) -> None:
-        """Load told by the shell: refreshes and windows become rarer by `factor` (>= 1)."""
+    def stretch(self, factor: float, *, brief: bool = False) -> None:
+        """Load told by the shell: refreshes and windows are rarer by `factor` (>= 1), refreshes `brief`."""
         for track in self._tracks:
-            track.session.stretch(factor)
+            track.session.stretch(factor, brief=brief)
         if self._listener is not None:
             self._listener.stretch = max(1.0, factor)
 

@@ -65,7 +65,9 @@ class Segmenter:
     def __init__(self, settings: WindowSettings, origin: int = 0, *, heard: int = 0) -> None:
         self._s = settings
         self.stretch = 1.0
+        self.brief = False
         self.origin = origin
+        self._committed = origin
         self.heard = heard
         """End of the last window sent to the engine."""
 
@@ -102,7 +104,11 @@ class Segmenter:
             due = not self.covers(voice_end)
         else:
             due = now - self.heard >= (self.refresh if shown else min(self._s.first, self.refresh))
-        return Cut(self.origin, now, Cause.TICK) if due else None
+        if not due:
+            return None
+        # What heard the silence after the speech may serve as final: only what cannot is shortened.
+        brief = self.brief and now - voice_end < self._s.tail
+        return Cut(self._behind(ring, self._s.keep // 2) if brief else self.origin, now, Cause.TICK)
 
     def covers(self, voice_end: int) -> bool:
         """Whether the last window sent heard enough silence after `voice_end` to be final."""
@@ -119,9 +125,16 @@ class Segmenter:
 
     def committed(self, ring: AudioRing, end: int) -> None:
         """Words up to `end` are committed: move the window's beginning on, to a quiet place."""
-        latest = end - self._s.keep
-        if latest - self.origin >= self._s.slack:
-            self.origin = max(self.origin, seam(ring, max(self.origin, latest - self._s.slack), latest))
+        self._committed = end
+        self.origin = self._behind(ring, self._s.keep)
+
+    def _behind(self, ring: AudioRing, keep: int) -> int:
+        """A quiet place for a window to begin that keeps so much of what is committed; the present one where
+        that is not worth it."""
+        latest = self._committed - keep
+        if latest - self.origin < self._s.slack:
+            return self.origin
+        return max(self.origin, seam(ring, max(self.origin, latest - self._s.slack), latest))
 
     def restart(self, start: int, last_end: int) -> None:
         """A segment begins at `start`, the one before ended at `last_end`."""

@@ -134,9 +134,9 @@ class Session:
         """What came of speech that had brought no text, each time that something was done about it."""
         return self._hunger.repairs()
 
-    def stretch(self, factor: float) -> None:
-        """Load told by the shell: refresh intervals are multiplied by `factor` (>= 1)."""
-        self._segmenter.stretch = max(1.0, factor)
+    def stretch(self, factor: float, *, brief: bool = False) -> None:
+        """Load: refresh intervals are multiplied by `factor` (>= 1); `brief`, less is decoded once more."""
+        self._segmenter.stretch, self._segmenter.brief = max(1.0, factor), brief
 
     # -- what it hears ---------------------------------------------------------------------------
 

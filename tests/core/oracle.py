@@ -165,9 +165,11 @@ class Run:
     settings: SessionSettings = field(default_factory=SessionSettings)
     delay: int = 4800
     flush_every: int = 0
+    brief: bool = False
 
     def play(self, packets: random.Random | None = None, capabilities: Capabilities = CAPABILITIES) -> Reader:
         self.session = Session("s", self.settings, capabilities)
+        self.session.stretch(1.0, brief=self.brief)
         self.reader = Reader()
         self._pending: list[tuple[int, RecognitionTask]] = []
         audio, voices = self.truth.audio(), self.truth.voices()

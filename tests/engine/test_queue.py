@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -129,6 +131,21 @@ def test_load_stretches_refreshes_and_lets_go() -> None:
     for step in range(100):
         gauge.step(0.0, 20 + step / 2)
     assert gauge.factor == 1.0
+
+
+def test_refreshes_are_brief_from_some_load_until_it_is_nearly_gone() -> None:
+    gauge, seen = LoadGauge(concurrency=1, now=0.0), list[tuple[float, bool]]()
+    for change, steps in ((+1, 4), (-1, 10), (+1, 40), (-1, 100)):
+        gauge.run(change, gauge._stepped)
+        for _ in range(steps):
+            gauge.step(0.0, gauge._stepped + gauge.PERIOD_S)
+            seen.append((gauge.factor, gauge.brief))
+    assert all(brief for factor, brief in seen if factor > LoadGauge.BRIEF)
+    assert not any(brief for factor, brief in seen if factor <= LoadGauge.WHOLE)
+    changes = [(b, f) for (_, a), (f, b) in itertools.pairwise(seen) if a != b]
+    assert [brief for brief, _ in changes] == [True, False] * (len(changes) // 2)
+    assert all(f > LoadGauge.BRIEF if brief else f <= LoadGauge.WHOLE for brief, f in changes)
+    assert seen[-1] == (1.0, False)
 
 
 def test_half_busy_stretches_nothing_but_waiting_does() -> None:
