@@ -162,6 +162,21 @@ def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return lines
 
 
+def test_files_of_pages_are_small_and_know_nothing_from_elsewhere() -> None:
+    wrong = []
+    for path in sorted((ROOT / "clients" / "web").iterdir()):
+        text = path.read_text(encoding="utf-8")
+        if (lines := len(text.splitlines())) > MAX_FILE:
+            wrong.append(f"{path.name}: {lines} lines")
+        if path.suffix == ".js":
+            wrong += [
+                f"{path.name} imports {name}"
+                for name in re.findall(r"""^import .*?["'](.+?)["'];""", text, re.MULTILINE)
+                if not name.startswith("./")
+            ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_files_and_functions_are_small() -> None:
     wrong = []
     for path in sources():
