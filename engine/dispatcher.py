@@ -80,6 +80,7 @@ class Dispatcher:
         self._calls: dict[str, _Call] = {}
         self._loop = asyncio.get_running_loop()
         self._gauge = LoadGauge(recognizer.capabilities.concurrency, self._loop.time())
+        self._batch = 0  # running
         self._closed = False
 
     @property
@@ -176,14 +177,16 @@ class Dispatcher:
 
     def _admit(self) -> None:
         """Give turns while there is room."""
-        while self._gauge.running < self._recognizer.capabilities.concurrency:
-            queued = self._queue.pop()
+        concurrency = self._recognizer.capabilities.concurrency
+        while self._gauge.running + self._batch < concurrency:
+            # What is live finds a place at once, if there is more than one.
+            room = self._batch < max(1, concurrency - 1)
+            queued = self._queue.pop(Priority.BATCH if room else Priority.REFRESH)
             if queued is None:
                 return
             call = self._calls[queued.task.id]
-            now = self._loop.time()
-            call.started = now
-            self._gauge.run(+1, now)
+            call.started = self._loop.time()
+            self._run(queued.task, +1)
             if not call.turn.done():
                 call.turn.set_result(None)
 
@@ -192,8 +195,15 @@ class Dispatcher:
         if call.started is None:
             self._queue.cancel(task.id)
         else:
-            self._gauge.run(-1, self._loop.time())
+            self._run(task, -1)
         self._admit()
+
+    def _run(self, task: RecognitionTask, change: int) -> None:
+        """A task started, or ended. Batch tasks take what is left: they make nobody's refreshes rarer."""
+        if task.priority is Priority.BATCH:
+            self._batch += change
+        else:
+            self._gauge.run(change, self._loop.time())
 
     def _report(
         self, task: RecognitionTask, call: _Call, hypothesis: Hypothesis | None, cause: str | None

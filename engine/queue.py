@@ -59,9 +59,11 @@ class TaskQueue:
         self._waiting[task.id] = queued
         return displaced
 
-    def pop(self) -> Queued | None:
-        """The task to run next, None where none waits."""
+    def pop(self, least: Priority = Priority.BATCH) -> Queued | None:
+        """The task to run next, none less urgent than `least`; None where none waits."""
         for priority in Priority:
+            if priority > least:
+                break
             lane = self._lanes[priority]
             if lane:
                 session, turn = next(iter(lane.items()))

@@ -19,6 +19,7 @@ from engine.contract import (
     EngineError,
     Finish,
     Hypothesis,
+    Priority,
     RecognitionTask,
     Recognizer,
     SpeakerEncoder,
@@ -144,7 +145,8 @@ def observer(metrics: Metrics, tracing: Tracing = UNTRACED) -> Callable[[Served]
         tracing.served(served)
         finish = served.cause if served.hypothesis is None else served.hypothesis.finish.value
         metrics.decodes.add(priority=served.task.priority.name.lower(), finish=finish or "none")
-        metrics.queue_time.observe(served.queue_s)
+        if served.task.priority is not Priority.BATCH:  # their waiting is as it should be
+            metrics.queue_time.observe(served.queue_s)
         metrics.engine_time.observe(served.engine_s)
         if served.hypothesis is not None:
             metrics.decoded_audio.add((served.task.end - served.task.start) / SAMPLE_RATE)

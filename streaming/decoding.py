@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from engine.contract import (
     NOT_TAKEN,
     EngineError,
     Priority,
     RecognitionTask,
-    SpeakerEncoder,
     SpeakerTask,
     SpeakerWindow,
 )
-from engine.dispatcher import Dispatcher
 
 from .core.meeting import Meeting
-from .metrics import Metrics
+from .services import Services
 
 RETRIES = 4
 """Failures in a row after which a final is given up, however retryable the engine says it is."""
@@ -36,19 +35,13 @@ class Decodes:
     """Carries out what a meeting wants of the engine, in the task group given to `begin`; `changed` is called
     after each answer."""
 
-    def __init__(
-        self,
-        meeting: Meeting,
-        dispatcher: Dispatcher,
-        encoder: SpeakerEncoder | None,
-        metrics: Metrics,
-        changed: Callable[[], None],
-    ) -> None:
+    def __init__(self, meeting: Meeting, services: Services, changed: Callable[[], None]) -> None:
         self._meeting = meeting
-        self._dispatcher = dispatcher
-        self._encoder = encoder
-        self._metrics = metrics
+        self._dispatcher = services.dispatcher
+        self._encoder = services.encoder
+        self._metrics = services.metrics
         self._changed = changed
+        self._batch = services.batch
         self._loop = asyncio.get_running_loop()
         self._group: asyncio.TaskGroup | None = None
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -95,7 +88,8 @@ class Decodes:
 
     async def _decode(self, task: RecognitionTask) -> None:
         try:
-            hypothesis = await self._dispatcher.recognize(task)
+            asked = replace(task, priority=Priority.BATCH) if self._batch else task
+            hypothesis = await self._dispatcher.recognize(asked)
         except EngineError as error:
             await self._failed(task, error)
         else:

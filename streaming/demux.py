@@ -14,15 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from io import SEEK_END
 from itertools import chain
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from engine.contract import Audio
 
 from .boxes import Boxes
-from .tape import NotAudio, Source, Tape, refused
+from .tape import ENOUGH, NotAudio, Source, Tape, refused, sniff
 from .wav import samples_of
 from .wire.errors import ProtocolError
 
@@ -115,17 +116,45 @@ def pieces(pull: Callable[[], bytes], tracks: int = 1, broke: Broke = lambda why
         raise NotAudio("not one sample of audio came")
 
 
+def file_pieces(file: BinaryIO) -> Iterator[Piece]:
+    """The audio of a whole file, which may be gone back in, mixed down; raises `ProtocolError`."""
+    check_installed()
+    from av.error import FFmpegError
+
+    size, clock, seconds = file.seek(0, SEEK_END), _Clock(), 0.0
+    file.seek(0)
+    format = sniff(file.read(ENOUGH))
+    file.seek(0)
+    if format is None:
+        raise NotAudio("the file begins like no recording that is known" if size else "the file is empty")
+    try:
+        for frame in _opened(file, format, {}):
+            for piece in _cut(frame, clock, 1):
+                seconds += len(piece.samples) / piece.rate
+                _check_density(seconds, size)
+                yield piece
+    except FFmpegError as error:
+        raise NotAudio(f"the file is damaged behind {seconds:.1f} s ({error.strerror})") from None
+    if not seconds:
+        raise NotAudio("the file holds no sample of audio")
+
+
 def _frames(tape: Tape, format: str) -> Iterator[Any]:
     """Decoded frames of one recording. A packet that cannot be decoded is left out."""
-    import av
-
-    options = {"probesize": "32", "analyzeduration": "1", "codec_whitelist": DECODERS}
+    options = {"probesize": "32", "analyzeduration": "1"}
     source: Source = tape
     if format == "wav":
         source, format, raw = samples_of(tape)
         options |= raw
     elif format == "mp4":
         source = Boxes(tape)
+    yield from _opened(source, format, options)
+
+
+def _opened(source: Any, format: str, options: dict[str, str]) -> Iterator[Any]:
+    import av
+
+    options = {"codec_whitelist": DECODERS, **options}
     with av.open(
         source, "r", format=format, options=options, metadata_errors="ignore", buffer_size=BUFFER
     ) as container:

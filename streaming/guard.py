@@ -25,7 +25,9 @@ from .denial import Deny, denial, plainly
 from .dialects.dialect import Way
 from .dialects.query import Query
 from .dialects.ways import WAYS
+from .draining import Body
 from .keys import Scope
+from .openai import errors as openai
 from .services import Services
 from .wire.errors import shown
 
@@ -33,6 +35,9 @@ PUBLIC = frozenset({"/healthz", "/readyz"})
 
 CALLER = "seamscribe.caller"
 """In the scope of a request: its `Caller`, or None on a socket whose client has yet to say."""
+
+UPLOADS = "/v1/audio/"
+"""Where requests are so large that their clients still send when they are refused."""
 
 _SESSION = re.compile(r"/v1/sessions/([^/]*)(?:/.*)?", re.DOTALL)
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -94,6 +99,8 @@ RULES = (
     _rule("PUT DELETE", r"/v1/sessions/[^/]+/speakers/[^/]+", Scope.SPEAK),
     _rule("POST", r"/v1/tokens", Scope.SPEAK, Scope.READ),
     _rule("GET HEAD", r"/metrics", Scope.WATCH),
+    _rule("GET HEAD POST PUT PATCH DELETE", r"/v1/audio/[^/]*", Scope.SPEAK, deny=openai.deny),
+    _rule("GET HEAD", r"/v1/models(?:/.*)?", Scope.SPEAK, Scope.READ, deny=openai.deny),
     *map(_way, WAYS),
 )
 _ADMIN = _rule("", "", Scope.ADMIN)
@@ -132,6 +139,8 @@ class Guard:
         elif scope["type"] == "websocket":
             await WebSocket(scope, receive, send).send_denial_response(refusal)
         else:
+            if scope["path"].startswith(UPLOADS):
+                await Body(receive).drain()
             await refusal(scope, receive, send)
 
     async def _judge(self, scope: AsgiScope, headers: Headers) -> Response | None:

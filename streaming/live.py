@@ -20,6 +20,7 @@ from .decoding import Decodes
 from .delays import DelayMeter
 from .errors import Expired, IdleClient, InternalFault, Restarting, SessionTooLong
 from .intake import Frames, Intake, Voices
+from .metrics import Metrics
 from .privacy import Redactor
 from .remembering import encode
 from .restore import Place
@@ -66,9 +67,7 @@ class Live:
         self._limits = services.limits
         self.settings = settings_for(start, services.session)
         self._meeting = meeting_for(entry.id, start, self.settings, services, place)
-        self._decodes = Decodes(
-            self._meeting, services.dispatcher, services.encoder, services.metrics, self._pump
-        )
+        self._decodes = Decodes(self._meeting, services, self._pump)
         self._intake = Intake(
             start.audio,
             services.detector,
@@ -80,7 +79,9 @@ class Live:
         self._inbox: asyncio.Queue[Audio | Flush | End] = asyncio.Queue()
         self._entry = entry
         self._keeper = None if services.history is None else services.history.audio
-        self._delays = DelayMeter(services.metrics, self._meeting.received)
+        # How long a recording's words took says nothing of those that are spoken now.
+        metrics = Metrics() if services.batch else services.metrics
+        self._delays = DelayMeter(metrics, self._meeting.received)
         self._redactor = Redactor(services.redact)
         self._loop = asyncio.get_running_loop()
         self._group: asyncio.TaskGroup | None = None

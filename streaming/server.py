@@ -23,6 +23,7 @@ from .guard import CALLER, Guard
 from .listing import NO_SESSION
 from .minting import mint
 from .naming import Refused, naming
+from .openai import routes as openai
 from .reader import Reader
 from .services import Services
 from .transcripts import FORMATS, export
@@ -58,6 +59,7 @@ def routes_of(services: Services) -> list[BaseRoute]:
         Route("/v1/sessions/{id}/audio.flac", routes.audio),
         Route("/v1/sessions/{id}/speakers/{number}", routes.speaker, methods=["PUT", "DELETE"]),
         Route("/v1/tokens", routes.tokens, methods=["POST"]),
+        *openai.routes_of(services),
         *pages.routes(),
     ]
 

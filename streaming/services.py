@@ -69,6 +69,8 @@ class Services:
     """How long a token waits to be used, at most."""
     quotas: Quotas = field(default_factory=Quotas)
     sites: Sites = field(default_factory=Sites)
+    batch: bool = False
+    """Whether decodes give way to those of all others, and nobody waits for single words: recordings."""
     redact: Redact | None = None
     """Strikes out of the words what nobody shall hear; None: nothing."""
 

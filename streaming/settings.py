@@ -151,6 +151,10 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How long a session goes on without a client; 0: not at all."""
     max_readers: Annotated[int, Meta(ge=0)] = 64
     """Readers of one session at once, its client not counted."""
+    max_files: Count = 4
+    """Recordings over HTTP at once, those that are still coming counted."""
+    max_file_bytes: Annotated[int, Meta(ge=1024)] = 512 << 20
+    """Size of one recording over HTTP; it is on the disk while it is read."""
     finish_s: Positive = 90.0
     """How long the last decodes of a session may take before what they miss is declared a gap."""
     slow_reader_s: Positive = 15.0

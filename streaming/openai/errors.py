@@ -1,0 +1,79 @@
+"""Refusals as OpenAI writes them: `{"error": {message, type, param, code}}`. Its programs try 429 and 5xx
+again, after `Retry-After`, and give up on the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from streaming.denial import Denied
+from streaming.wire.errors import CloseCode, WireError
+
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    429: "rate_limit_error",
+}
+_STATUS = {
+    CloseCode.BAD_REQUEST: 400,
+    CloseCode.TOO_BIG: 413,
+    CloseCode.LIMIT: 429,
+    CloseCode.OVERLOAD: 503,
+    CloseCode.RESTART: 503,
+}
+
+
+class ApiError(Exception):
+    """A request cannot be carried out."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.code, self.param = status, message, code, param
+        self.retry_after_s = retry_after_s
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return body(self.status, self.message, self.code, self.param)
+
+    def response(self) -> Response:
+        headers = (
+            {} if self.retry_after_s is None else {"retry-after": str(max(1, round(self.retry_after_s)))}
+        )
+        return JSONResponse(self.body, self.status, headers)
+
+
+def body(status: int, message: str, code: str | None = None, param: str | None = None) -> dict[str, Any]:
+    """The JSON of a refusal."""
+    type = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    return {"error": {"message": message, "type": type, "param": param, "code": code}}
+
+
+def deny(status: int, message: str) -> Denied:
+    """As `denial.Deny`."""
+    code = {401: "invalid_api_key"}.get(status)
+    return body(status, f"{message}.", code), {}
+
+
+def of_wire(error: WireError) -> ApiError:
+    """The same refusal as this protocol has it."""
+    status = 413 if error.code == "session_too_long" else _STATUS.get(error.close, 500)
+    retry = error.retry_after_ms
+    param = {"audio.encoding": "file", "audio.channels": "file", "audio.sample_rate": "file"}.get(
+        error.field or "", error.field
+    )
+    return ApiError(
+        status,
+        error.message,
+        code=error.code,
+        param=param,
+        retry_after_s=None if retry is None or status not in (429, 503) else retry / 1000,
+    )

@@ -1,0 +1,155 @@
+"""The form of a request: read to a bounded file, checked field by field."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import MultiPartException
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message, Receive
+
+from streaming.wire.errors import shown
+
+from .errors import ApiError
+
+FORMATS = ("json", "text", "srt", "verbose_json", "vtt", "diarized_json")
+GRANULARITIES = frozenset({"segment", "word"})
+MOST_FIELDS = 200
+FIELD_BYTES = 64 << 10
+"""Bytes of one field that is no file."""
+LEAST_RATE = 4096
+"""Bytes a second that an upload must bring on the whole, once its patience is over."""
+
+_READ = {"file", "model", "language", "languages", "prompt", "response_format", "temperature", "stream"}
+_READ |= {"timestamp_granularities", "hotwords", "keywords"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a request asks for."""
+
+    file: BinaryIO
+    model: str
+    language: str | None
+    context: str
+    hotwords: tuple[str, ...]
+    format: str
+    words: bool
+    """Whether single words are wanted, in verbose_json."""
+    segments: bool
+    stream: bool
+    ignored: tuple[str, ...]
+    """Names of fields that mean nothing here."""
+
+
+@asynccontextmanager
+async def form_of(request: Request, most: int, patience_s: float) -> AsyncIterator[FormData]:
+    """The form, `most` bytes at most; its file is on the disk and goes with the block. Raises `ApiError`."""
+    if int(_number(request.headers.get("content-length"))) > most:
+        raise _too_large(most)
+    bounded = Request(request.scope, _bounded(request, most, patience_s))
+    try:
+        form = await bounded.form(max_files=1, max_fields=MOST_FIELDS, max_part_size=FIELD_BYTES)
+    except MultiPartException as error:
+        raise ApiError(400, f"body: {error.message}: send multipart/form-data", code="bad_form") from None
+    except ClientDisconnect:
+        raise ApiError(400, "body: broke off", code="bad_form") from None
+    try:
+        yield form
+    finally:
+        await form.close()
+
+
+def _bounded(request: Request, most: int, patience_s: float) -> Receive:
+    """`receive` with a limit of bytes, and of time without any."""
+    loop = asyncio.get_running_loop()
+    began, taken = loop.time(), 0
+
+    async def receive() -> Message:
+        nonlocal taken
+        try:
+            async with asyncio.timeout(patience_s):
+                message = await request.receive()
+        except TimeoutError:
+            raise ApiError(408, f"body: nothing came for {patience_s:g} s", code="timeout") from None
+        taken += len(message.get("body", b""))
+        if taken > most:
+            raise _too_large(most)
+        late = loop.time() - began - 6 * patience_s
+        if late > 0 and taken < late * LEAST_RATE and message.get("more_body"):
+            raise ApiError(408, "body: comes too slowly", code="timeout")
+        return message
+
+    return receive
+
+
+def wanted(form: FormData) -> Wanted:
+    """The checked request; raises `ApiError` naming the field."""
+    file = form.get("file")
+    if not isinstance(file, UploadFile):
+        raise ApiError(400, "file: is missing: send the recording as a file of the form", param="file")
+    format = _text(form, "response_format") or "json"
+    if format not in FORMATS:
+        raise _bad("response_format", f"{shown(format)} is not known: use one of {', '.join(FORMATS)}")
+    granularities = set(_list(form, "timestamp_granularities")) or {"segment"}
+    if granularities - GRANULARITIES:
+        raise _bad("timestamp_granularities", "use segment, word or both")
+    languages = _list(form, "languages")
+    language = _text(form, "language") or (languages[0] if len(languages) == 1 else "")
+    hotwords = [word.strip() for name in ("hotwords", "keywords") for word in _list(form, name)]
+    if len(hotwords) > 200 or any(len(word) > 64 for word in hotwords):
+        raise _bad("keywords", "use at most 200 texts of 1 to 64 characters")
+    code = language.replace("_", "-").partition("-")[0].lower()
+    if code and not (code.isascii() and code.isalpha() and 2 <= len(code) <= 3):
+        raise _bad("language", f"{shown(language)} is no ISO 639 code: use one such as en, or leave it out")
+    return Wanted(
+        file.file,
+        _text(form, "model"),
+        code or None,
+        _text(form, "prompt")[-4000:],
+        tuple(word for word in hotwords if word),
+        format,
+        "word" in granularities,
+        "segment" in granularities,
+        _text(form, "stream").lower() in ("true", "1"),
+        tuple(sorted({_bare(name) for name in form} - _READ)),
+    )
+
+
+def _bare(name: str) -> str:
+    return name.partition("[")[0]
+
+
+def _text(form: Mapping[str, UploadFile | str], name: str) -> str:
+    found = form.get(name, "")
+    if not isinstance(found, str):
+        raise _bad(name, "is a text, not a file")
+    return found.strip()
+
+
+def _list(form: FormData, name: str) -> list[str]:
+    """Repeated, with brackets or without, or with commas."""
+    found: Sequence[UploadFile | str] = [*form.getlist(name), *form.getlist(f"{name}[]")]
+    return [part.strip() for one in found if isinstance(one, str) for part in one.split(",") if part.strip()]
+
+
+def _bad(param: str, why: str) -> ApiError:
+    return ApiError(400, f"{param}: {why}", code="invalid_value", param=param)
+
+
+def _too_large(most: int) -> ApiError:
+    return ApiError(
+        413, f"file: is over {most} bytes (limits.max_file_bytes): send less", code="too_large", param="file"
+    )
+
+
+def _number(text: str | None) -> float:
+    try:
+        return float(text or 0)
+    except ValueError:
+        return 0.0

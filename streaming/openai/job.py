@@ -1,0 +1,139 @@
+"""A recording as a session without a socket: the same segmenter, context and engine as live audio, as fast as
+the engine has time for it. Its decodes give way to all that is live (`Priority.BATCH`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from dataclasses import replace
+from typing import BinaryIO
+
+import numpy as np
+
+from engine.contract import SAMPLE_RATE
+from streaming.audio import Frames
+from streaming.auth import Caller
+from streaming.demux import file_pieces
+from streaming.live import Live
+from streaming.log import Cursor, State
+from streaming.privacy import kept
+from streaming.services import Services
+from streaming.sessions import Entry, fresh_id
+from streaming.wire.errors import CloseCode
+from streaming.wire.messages import Audio, AudioFormat, Encoding, End, Options, Start
+
+from .errors import ApiError
+from .form import Wanted
+
+PACKET = 4 * SAMPLE_RATE
+"""Samples that a session is given at once."""
+
+
+class Job:
+    """One recording. It has begun once this exists; raises `WireError` where it cannot. `close` it."""
+
+    def __init__(self, wanted: Wanted, services: Services, caller: Caller) -> None:
+        self._file = wanted.file
+        start = Start(
+            audio=AudioFormat(Encoding.PCM_F32LE),
+            language=wanted.language,
+            context=wanted.context,
+            hotwords=wanted.hotwords,
+            # Nobody waits for single words: they are committed by agreement and at the ends of windows.
+            options=Options(max_delay_s=30.0, speakers=wanted.format == "diarized_json"),
+        )
+        services = replace(services, batch=True)
+        self.entry: Entry = services.sessions.open(None, kept(start, services.redact), fresh_id())
+        try:
+            self.entry.lease = services.quotas.lease(caller.key)
+            self._live = Live(start, self.entry, services)
+        except BaseException:
+            services.sessions.discard(self.entry)
+            raise
+        self._news = asyncio.Event()
+        self.entry.waiting.add(self._news)
+        self._cursor = Cursor(self.entry.log)
+        self._live.attach(self)
+        services.sessions.host(self.entry, self._live)
+        self._feeding = asyncio.create_task(self._feed())
+
+    async def said(self) -> AsyncGenerator[State, None]:
+        """All that the session says, to its end. Raises `WireError` where the file is no recording."""
+        while True:
+            self._news.clear()
+            while (message := self._cursor.take()) is not None:
+                yield message
+            if self.entry.outcome is not None:
+                break
+            await self._news.wait()
+        await self._feeding
+        self._check()
+
+    def close(self) -> None:
+        """Nobody waits for the rest: what was not decoded yet is not decoded any more. Again: nothing."""
+        self._feeding.cancel()
+        self.entry.waiting.discard(self._news)
+        self._live.detach(self, for_good=True)
+        if self.entry.outcome is None:
+            self._live.give_up()
+
+    # -- as the session's client -----------------------------------------------------------------
+
+    @property
+    def behind(self) -> bool:
+        return False
+
+    def acknowledge(self, sample: int, durable: int) -> None: ...
+
+    def replace(self) -> None: ...
+
+    # -- the file --------------------------------------------------------------------------------
+
+    async def _feed(self) -> None:
+        packets = _packets(self._file)
+        try:
+            while (packet := await asyncio.to_thread(next, packets, None)) is not None:
+                await self._live.room()
+                if self._live.failed or self.entry.outcome is not None:
+                    return
+                self._live.take(Audio(packet))
+        finally:
+            if self.entry.outcome is None and not self._live.failed:
+                self._live.take(End())
+
+    def _check(self) -> None:
+        """Raise `ApiError` unless all of the recording became text or silence."""
+        outcome, log = self.entry.outcome, self.entry.log
+        assert outcome is not None
+        if outcome.code != CloseCode.NORMAL:
+            status = {CloseCode.RESTART: 503, CloseCode.LIMIT: 429}.get(CloseCode(outcome.code), 500)
+            status = 413 if outcome.reason == "session_too_long" else status
+            retry = 1.0 if status != 413 else None
+            raise ApiError(
+                status,
+                f"the transcription ended early: {outcome.reason}",
+                code=outcome.reason,
+                retry_after_s=retry,
+            )
+        if log.gaps:
+            lost = ", ".join(
+                f"{g.start_ms / 1000:g}-{g.end_ms / 1000:g} s ({g.cause})" for g in log.gaps[:20]
+            )
+            raise ApiError(
+                500,
+                f"no text could be made of {lost}; nothing is answered, for it would not be whole: try again",
+                code="incomplete",
+            )
+
+
+def _packets(file: BinaryIO) -> Iterator[bytes]:
+    """float32 at 16 kHz, mono."""
+    frames, waiting, held = Frames(1), list[bytes](), 0
+    for piece in file_pieces(file):
+        waiting.append(frames.feed(piece.samples, piece.rate)[0].astype("<f4").tobytes())
+        held += len(waiting[-1])
+        if held >= 4 * PACKET:
+            yield b"".join(waiting)
+            waiting, held = [], 0
+    (last,), (tail,) = frames.finish()
+    yield b"".join([*waiting, np.concatenate((last, tail)).astype("<f4").tobytes()])

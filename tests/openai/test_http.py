@@ -1,0 +1,194 @@
+"""Recordings over OpenAI's routes: real HTTP on loopback, a scripted engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from engine.contract import EngineError, Priority, RecognitionTask
+from engine.fake import FakeRecognizer, FakeScript
+from streaming.openai.answer import letters
+from tests.support.keys import KEYS, SPEAK, locked
+from tests.support.recordings import recorded
+from tests.support.server import Running, server
+from tests.support.sound import expected, speech
+
+pytestmark = pytest.mark.e2e
+
+SLOTS = "xx..xxx...x."
+PATH = "/v1/audio/transcriptions"
+
+
+def wav(slots: str = SLOTS, kind: str = "wav") -> bytes:
+    return recorded(kind, (speech(slots) * 32767).astype(np.int16))
+
+
+async def ask(running: Running, data: Any = None, **fields: Any) -> httpx.Response:
+    async with httpx.AsyncClient(timeout=30) as client:
+        form = {"model": "any", **fields}
+        file = {"file": ("a.wav", wav() if data is None else data)}
+        return await client.post(running.http(PATH), data=form, files=file)
+
+
+def text(slots: str = SLOTS) -> str:
+    return " ".join(expected(slots))
+
+
+@pytest.mark.parametrize("kind", ["wav", "flac", "mp3", "webm", "mp4"])
+async def test_a_file_gives_its_text(kind: str) -> None:
+    async with server() as running:
+        answer = await ask(running, wav(kind=kind))
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["text"] == text()
+    assert answer.json()["usage"]["type"] == "duration"
+    assert 6 <= answer.json()["usage"]["seconds"] <= 7
+
+
+async def test_all_formats() -> None:
+    async with server() as running:
+        found = {
+            name: await ask(running, response_format=name)
+            for name in ("text", "srt", "vtt", "verbose_json", "diarized_json")
+        }
+        words = await ask(
+            running,
+            None,
+            **{"response_format": "verbose_json", "timestamp_granularities[]": ["word", "segment"]},
+        )
+        plain = await ask(running, response_format="verbose_json", timestamp_granularities="word")
+    assert found["text"].text == text() + "\n"
+    assert found["srt"].text.startswith("1\n00:00:00,")
+    assert found["vtt"].text.startswith("WEBVTT\n")
+    verbose = found["verbose_json"].json()
+    assert (verbose["task"], verbose["duration"]) == ("transcribe", 6.0)
+    assert " ".join(s["text"].strip() for s in verbose["segments"]) == text()
+    assert "words" not in verbose
+    assert [w["word"] for w in words.json()["words"]] == expected(SLOTS)
+    assert all(w["start"] <= w["end"] for w in words.json()["words"])
+    assert "segments" in words.json()
+    assert "segments" not in plain.json()
+
+
+async def test_speakers_that_cannot_be_told_apart_are_a_clear_error() -> None:
+    async with server() as running:
+        answer = await ask(running, response_format="diarized_json")
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "no_speakers"
+
+
+async def test_events_add_up_to_the_text() -> None:
+    async with server() as running:
+        answer = await ask(running, stream="true")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = [json.loads(line[6:]) for line in answer.text.split("\n\n") if line]
+    assert {e["type"] for e in events[:-1]} == {"transcript.text.delta"}
+    assert events[-1]["type"] == "transcript.text.done"
+    assert "".join(e["delta"] for e in events[:-1]) == events[-1]["text"] == text()
+
+
+@pytest.mark.parametrize(
+    ("data", "fields", "param"),
+    [
+        (b"<html>" * 10, {}, "file"),
+        (b"", {}, "file"),
+        (None, {"response_format": "xml"}, "response_format"),
+        (None, {"language": "klingonish"}, "language"),
+        (None, {"timestamp_granularities": "letter"}, "timestamp_granularities"),
+    ],
+)
+async def test_what_cannot_be_done_is_said_by_its_field(
+    data: bytes | None, fields: dict[str, str], param: str
+) -> None:
+    async with server() as running:
+        answer = await ask(running, data, **fields)
+        assert running.services.sessions.active == 0
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+    assert answer.json()["error"]["param"] == param
+
+
+async def test_the_other_refusals_are_json_too() -> None:
+    async with server() as running, httpx.AsyncClient() as client:
+        got = await client.get(running.http(PATH))
+        bare = await client.post(running.http(PATH), content=b"x")
+        translated = await client.post(running.http("/v1/audio/translations"))
+        nobody = await client.get(running.http("/v1/models/nobody"))
+        models = (await client.get(running.http("/v1/models"))).json()
+        known = await client.get(running.http("/v1/models/" + models["data"][0]["id"]))
+    assert (got.status_code, bare.status_code, translated.status_code, nobody.status_code) == (
+        405,
+        400,
+        400,
+        404,
+    )
+    assert all(a.json()["error"]["message"] for a in (got, bare, translated, nobody))
+    assert translated.json()["error"]["code"] == "unsupported_task"
+    assert known.json() == models["data"][0]
+
+
+async def test_keys_and_limits() -> None:
+    async with server(services=locked(KEYS), max_file_bytes=100_000) as running:
+        assert (await ask(running)).status_code == 401
+        async with httpx.AsyncClient(headers={"authorization": f"Bearer {SPEAK}"}) as client:
+            large = await client.post(running.http(PATH), files={"file": ("a.wav", wav("x" * 60))})
+    assert (large.status_code, large.json()["error"]["code"]) == (413, "too_large")
+
+
+async def test_one_recording_too_many_is_told_when_to_come_back() -> None:
+    stuck = FakeRecognizer(FakeScript(delay_s=3600.0))
+    async with server(recognizer=stuck, max_files=1) as running:
+        first = asyncio.create_task(ask(running))
+        async with asyncio.timeout(10):
+            while not running.services.sessions.active:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        second = await ask(running)
+        # The client leaves: its session ends.
+        first.cancel()
+        async with asyncio.timeout(10):
+            while running.services.sessions.active:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    assert second.status_code == 429
+    assert int(second.headers["retry-after"]) >= 1
+    assert second.json()["error"]["type"] == "rate_limit_error"
+
+
+async def test_what_failed_is_named_and_nothing_is_answered() -> None:
+    class Broken(FakeRecognizer):
+        async def recognize(self, task: RecognitionTask) -> Any:
+            if task.start <= 32_000 < task.end:
+                raise EngineError("broken", "no", retryable=False)
+            return await super().recognize(task)
+
+    async with server(recognizer=Broken()) as running:
+        answer = await ask(running)
+        events = await ask(running, stream="true")
+    assert answer.status_code == 500
+    assert answer.json()["error"]["code"] == "incomplete"
+    assert "(broken)" in answer.json()["error"]["message"]
+    assert '"incomplete"' in events.text
+    assert "transcript.text.done" not in events.text
+
+
+async def test_a_recording_gives_way_to_what_is_live() -> None:
+    seen: list[Priority] = []
+
+    class Watched(FakeRecognizer):
+        async def recognize(self, task: RecognitionTask) -> Any:
+            seen.append(task.priority)
+            return await super().recognize(task)
+
+    async with server(recognizer=Watched()) as running:
+        await ask(running)
+        load = running.services.dispatcher.load
+    assert set(seen) == {Priority.BATCH}
+    assert load.utilisation == 0.0
+    assert running.services.metrics.commit_delay.count == 0
+
+
+def test_speakers_are_called_as_columns_are() -> None:
+    assert [letters(n) for n in (1, 26, 27, 53, None)] == ["A", "Z", "AA", "BA", "?"]
