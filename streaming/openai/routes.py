@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -101,6 +102,9 @@ class Routes:
             asked = wanted(form)
             if asked.ignored:
                 services.metrics.ignored.add(len(asked.ignored), protocol="openai")
+            languages = services.dispatcher.capabilities.languages
+            if asked.language is None and len(languages) == 1:
+                asked = replace(asked, language=languages[0])  # the only one it can be
             job = Job(asked, services, request.scope.get(CALLER) or ANYONE)
             stack.callback(job.close)
             stack.enter_context(services.sessions.seat())

@@ -35,7 +35,14 @@ TOKEN = "t" * 43
 
 def paths(running: Running, id: str = "A" * 22) -> Iterator[tuple[str, bool]]:
     """Every path that is answered, and whether by a socket."""
-    fill = {"id": id, "format": "txt", "number": "1", "path:path": "some/where", "name": "page.js"}
+    fill = {
+        "id": id,
+        "format": "txt",
+        "number": "1",
+        "path:path": "some/where",
+        "id:path": "a/model",
+        "name": "page.js",
+    }
     for route in routes_of(running.services):
         assert isinstance(route, Route | WebSocketRoute), "a kind of route that this test does not know"
         path = route.path
