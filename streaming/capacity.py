@@ -30,6 +30,9 @@ BUSY = 0.85
 HEARD = 30.0
 """Audio seconds from which the cost of one is known: young sessions have short windows and cost less."""
 
+FORGET_S = 60.0
+"""The same for a cost that falls; one that rises is believed at once. After a lull all sessions are young."""
+
 SAFETY = 1.25
 """What is not measured yet may cost so much more than what is."""
 
@@ -120,7 +123,9 @@ class Capacity:
         self._rate += (look.audio_rate - self._rate) * weight
         self._heard += look.audio_rate * passed
         if self._heard >= HEARD and self._rate > IDLE:
-            self._cost = SAFETY * self._demand / self._rate
+            known, slow = SAFETY * self._demand / self._rate, 1 - math.exp(-passed / FORGET_S)
+            before = known if self._cost is None else self._cost
+            self._cost = max(known, before + (known - before) * slow)
         if look.commit_s is not None and look.stretch == 1.0 and look.busy < FREE * BUSY:
             known = look.commit_s if self._unloaded is None else self._unloaded
             self._unloaded = known + (look.commit_s - known) * weight

@@ -141,8 +141,14 @@ def test_one_client_alone() -> None:
 
 @pytest.mark.parametrize(
     "arrivals",
-    [[0.0] * 24, [0.3 * i for i in range(24)], [1.5 * i for i in range(40)]],
-    ids=["at once", "in seven seconds", "in a minute"],
+    [
+        [0.0] * 24,
+        [0.3 * i for i in range(24)],
+        [1.5 * i for i in range(40)],
+        [0.0, *(80 + 0.1 * i for i in range(24))],
+        [0.0] * 4 + [90 + 0.1 * i for i in range(24)],
+    ],
+    ids=["at once", "in seven seconds", "in a minute", "after one", "after a few"],
 )
 def test_of_three_times_as_many_as_fit_those_let_in_do_not_notice(arrivals: list[float]) -> None:
     """Seven or eight fit: with all let in, 24 wait more than six seconds for their words."""
