@@ -32,6 +32,7 @@ from . import privacy
 from .admission import Admission, memory_used
 from .auth import Authority
 from .errors import SettingsError
+from .history import History
 from .keeping import keeping, tending
 from .metrics import Metrics
 from .pulse import Pulse
@@ -188,6 +189,12 @@ def _loader(
     return lambda names: store.load(names, traits)
 
 
+async def _quotas(settings: Settings, history: History | None) -> Quotas:
+    if history is None:
+        return Quotas(settings.auth.keys)
+    return Quotas(settings.auth.keys, note=history.use, used=await history.used())
+
+
 @asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[Services]:
     """Services with a loaded engine, closed at the end. Raises `SettingsError`, `EngineError`, and
@@ -230,7 +237,7 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
                 history=history,
                 auth=Authority(settings.auth.keys, settings.auth.max_tokens, time.monotonic),
                 token_s=settings.auth.token_s,
-                quotas=Quotas(settings.auth.keys),
+                quotas=await _quotas(settings, history),
                 sites=Sites(frozenset(settings.sites.hosts), frozenset(settings.sites.origins)),
                 redact=redact,
             )

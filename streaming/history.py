@@ -170,6 +170,16 @@ class History:
     async def _stored(self, id: str) -> Stored | None:
         return cast(Stored | None, await self._read(self._journal.store.load, id))
 
+    # -- what keys used --------------------------------------------------------------------------
+
+    def use(self, day: int, key: str, samples: int) -> None:
+        """As `quota.Note`."""
+        self._journal.note(lambda fresh: fresh.usage, (day, key), samples)
+
+    async def used(self) -> list[tuple[int, str, int]]:
+        """As `Store.usage`."""
+        return cast(list[tuple[int, str, int]], await self._read(self._journal.store.usage))
+
     # -- what is kept ----------------------------------------------------------------------------
 
     async def log(self, id: str) -> Log | None:

@@ -46,7 +46,8 @@ class KeySettings(Struct, frozen=True, forbid_unknown_fields=True):
     max_sessions: Annotated[int, Meta(ge=1)] | None = None
     """Live sessions at once; None: as many as the server takes."""
     minutes_a_day: Annotated[float, Meta(gt=0, le=1e7)] | None = None
-    """Minutes of audio between one midnight (UTC) and the next; None: no limit. Counted by this process."""
+    """Minutes of audio between one midnight (UTC) and the next; None: no limit. Of this server alone; without
+    the journal from its start."""
 
 
 def digest(key: str) -> str:

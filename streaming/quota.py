@@ -1,11 +1,11 @@
-"""What one key may use: sessions at once, and minutes of audio a day (UTC). Counted in this process, from its
-start; nothing outlives it."""
+"""What one key may use: sessions at once, and minutes of audio a day (UTC). Counted in this process; what was
+used of a day is noted, for the processes that follow."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from .errors import StreamError
 from .keys import KeySettings
@@ -13,6 +13,9 @@ from .wire.errors import CloseCode
 from .wire.messages import CLOCK_RATE
 
 DAY_S = 86_400
+NOTED = 10 * CLOCK_RATE
+"""So much audio of a key, samples, goes unnoted at the most while its sessions live."""
+
 BACK_MS = 5000
 """When to ask again for a session where all of a key's are taken."""
 
@@ -29,17 +32,36 @@ class KeyLimit(StreamError):
         )
 
 
+Note = Callable[[int, str, int], None]
+"""Is told how many samples a key has used of a day (since 1970), all of that day's."""
+
+
+def forget(day: int, key: str, samples: int) -> None:
+    """Where nothing outlives the process."""
+
+
 class Quotas:
     """The books of all keys."""
 
     def __init__(
-        self, keys: Mapping[str, KeySettings] | None = None, now: Callable[[], float] = time.time
+        self,
+        keys: Mapping[str, KeySettings] | None = None,
+        now: Callable[[], float] = time.time,
+        note: Note = forget,
+        used: Iterable[tuple[int, str, int]] = (),
     ) -> None:
+        """`used` is what was noted before."""
         self._keys = dict(keys or {})
         self._now = now
+        self._note = note
         self._sessions: Counter[str] = Counter()
         self._samples: Counter[str] = Counter()
+        self._noted: Counter[str] = Counter()
         self._day = -1
+        self._turn()
+        for day, key, samples in used:
+            if day == self._day:
+                self._samples[key] = self._noted[key] = samples
 
     def lease(self, key: str) -> Lease:
         """One more session of a key; raises `KeyLimit`. Close it when the session ends."""
@@ -55,6 +77,8 @@ class Quotas:
         """Count audio; raises `KeyLimit` once the day's is used up."""
         self._turn()
         self._samples[key] += samples
+        if self._samples[key] - self._noted[key] >= NOTED:
+            self._tell(key)
         rules = self._keys.get(key)
         if rules is None or rules.minutes_a_day is None:
             return
@@ -71,12 +95,20 @@ class Quotas:
 
     def give_back(self, key: str) -> None:
         self._sessions[key] -= 1
+        if self._samples[key] > self._noted[key]:
+            self._tell(key)
+
+    def _tell(self, key: str) -> None:
+        self._noted[key] = self._samples[key]
+        if key in self._keys:
+            self._note(self._day, key, self._samples[key])
 
     def _turn(self) -> None:
         day = int(self._now() // DAY_S)
         if day != self._day:
             self._day = day
             self._samples.clear()
+            self._noted.clear()
 
 
 class Lease:

@@ -22,9 +22,14 @@ from .wire.messages import Start
 BUSY_S = 2.0
 """So long another process may hold the database."""
 
-VERSION = 1
+VERSION = 2
 
-_SCHEMA = f"""
+_USAGE = """
+create table usage(
+  day integer not null, key text not null, samples integer not null, primary key(day, key)) without rowid;
+"""
+
+_SCHEMA = f"""{_USAGE}
 create table sessions(
   id text primary key, created integer not null, ended integer, token blob not null, read blob not null,
   start blob not null, progress blob not null, voices blob) without rowid;
@@ -38,6 +43,9 @@ create table deliveries(
 create index deliveries_by_time on deliveries(due);
 pragma user_version = {VERSION};
 """
+
+_UPGRADES = {0: _SCHEMA, 1: f"{_USAGE}pragma user_version = {VERSION};"}
+"""By the version of the file that is found; a new one has 0."""
 
 
 class StoreError(Exception):
@@ -73,8 +81,8 @@ class Store:
         db.execute("pragma synchronous = full")
         db.execute("pragma secure_delete = on")
         (version,) = db.execute("pragma user_version").fetchone()
-        if version == 0:
-            db.executescript(f"begin;{_SCHEMA}commit;")
+        if version in _UPGRADES:
+            db.executescript(f"begin;{_UPGRADES[version]}commit;")
         elif version != VERSION:
             raise StoreError(f"the journal is of version {version}, not {VERSION}: name another journal.path")
 
@@ -136,7 +144,17 @@ class Store:
                 "insert or ignore into deliveries values(?, ?, ?, ?, ?, ?)",
                 [(d.id, d.session, d.body, d.created, d.tries, d.due) for d in batch.deliveries.values()],
             )
+            self._keep_usage(db, batch.usage)
             return self._drop_deliveries(db) if batch.deliveries else 0
+
+    def _keep_usage(self, db: sqlite3.Connection, usage: Mapping[tuple[int, str], int]) -> None:
+        """Days before yesterday go."""
+        if usage:
+            db.executemany(
+                "insert or replace into usage values(?, ?, ?)",
+                [(*at, samples) for at, samples in usage.items()],
+            )
+            db.execute("delete from usage where day < ?", [max(day for day, _ in usage) - 1])
 
     def _drop_deliveries(self, db: sqlite3.Connection) -> int:
         """Of more than may wait the oldest go."""
@@ -224,6 +242,11 @@ class Store:
                 [*(before or (1 << 62, "")), most],
             ).fetchall()
         return [Summary(id, c, e, _progress(p).received) for id, c, e, p in rows]
+
+    def usage(self) -> list[tuple[int, str, int]]:
+        """Of each day that is kept what each key used: day (since 1970), name, samples of audio."""
+        with self._reading() as db:
+            return db.execute("select day, key, samples from usage").fetchall()
 
     # -- webhooks --------------------------------------------------------------------------------
 

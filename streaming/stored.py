@@ -102,6 +102,8 @@ class Batch:
     voices: dict[str, bytes] = field(default_factory=dict)
     ended: dict[str, int] = field(default_factory=dict)
     deliveries: dict[str, Delivery] = field(default_factory=dict)
+    usage: dict[tuple[int, str], int] = field(default_factory=dict)
+    """By day (since 1970) and name of a key: samples of audio."""
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)

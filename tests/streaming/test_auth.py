@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streaming.access import AuthSettings
+from streaming.app import running
 from streaming.auth import (
     ANYONE,
     LONGEST,
@@ -21,8 +25,8 @@ from streaming.auth import (
     spoken,
 )
 from streaming.keys import NAME, PREFIX, Scope, covers, find, main
-from streaming.quota import DAY_S, KeyLimit, Quotas
-from streaming.settings import load
+from streaming.quota import DAY_S, NOTED, KeyLimit, Quotas, forget
+from streaming.settings import EngineSettings, JournalSettings, Settings, load
 from tests.support.keys import ADMIN, KEYS, READ, SPEAK, key
 
 
@@ -223,6 +227,53 @@ def test_a_key_has_so_many_minutes_a_day() -> None:
     clock.now += DAY_S / 2
     quotas.lease("bot").spend(16_000 * 80)
     first.spend(16_000 * 79)
+
+
+def test_what_a_key_used_is_noted_for_the_next_process() -> None:
+    clock, notes = Clock(), list[tuple[int, str, int]]()
+    clock.now = 5 * DAY_S
+    keys = {"bot": key(SPEAK, Scope.SPEAK, minutes_a_day=2)}
+    quotas = Quotas(keys, clock, lambda *note: notes.append(note))
+    first, second = quotas.lease("bot"), quotas.lease("bot")
+    unnamed = quotas.lease("")
+    for received in range(1600, 16_000 * 60, 1600):
+        for lease in (first, second, unnamed):
+            with suppress(KeyLimit):
+                lease.spend(received)
+        assert received * 2 - (notes[-1][2] if notes else 0) < NOTED
+    assert len(notes) <= 16_000 * 120 // NOTED
+    first.close()
+    unnamed.close()
+    assert notes[-1] == (5, "bot", 2 * 16_000 * 60 - 3200)
+    after = Quotas(keys, clock, forget, notes[-1:])
+    last = after.lease("bot")
+    last.spend(3199)
+    with pytest.raises(KeyLimit):
+        last.spend(3200)
+    clock.now += DAY_S
+    Quotas(keys, clock, forget, notes).lease("bot").spend(16_000 * 119)
+
+
+def test_it_is_noted_in_the_journal_where_there_is_one(tmp_path: Path) -> None:
+    async def speak(*, journal: bool) -> None:
+        """A process in which the key uses all that it may."""
+        settings = Settings(
+            engine=EngineSettings(kind="fake"),
+            journal=JournalSettings(on=journal, path=str(tmp_path / "journal")),
+            auth=AuthSettings({"bot": key(SPEAK, Scope.SPEAK, minutes_a_day=0.1)}),
+        )
+        async with running(settings) as services:
+            await asyncio.sleep(0)  # or what tends the journal would be ended before it begins
+            lease = services.quotas.lease("bot")
+            with pytest.raises(KeyLimit):
+                lease.spend(16_000 * 6)
+            lease.close()
+
+    for _ in range(2):
+        asyncio.run(speak(journal=False))
+    asyncio.run(speak(journal=True))
+    with pytest.raises(KeyLimit):
+        asyncio.run(speak(journal=True))
 
 
 def test_without_limits_nothing_is_refused() -> None:

@@ -125,6 +125,28 @@ def test_deliveries_wait_for_their_time_and_the_oldest_go_where_there_are_too_ma
     assert [(d.id, d.tries) for d in store.due(99, 9)] == [("d4", 0), ("d3", 1)]
 
 
+def test_what_keys_used_is_kept_until_the_day_after(store: Store) -> None:
+    store.write(Batch(usage={(7, "bot"): 10, (7, "other"): 5}))
+    store.write(Batch(usage={(7, "bot"): 30, (8, "bot"): 1}))
+    assert sorted(store.usage()) == [(7, "bot", 30), (7, "other", 5), (8, "bot", 1)]
+    store.write(Batch(usage={(9, "bot"): 2}))
+    assert sorted(store.usage()) == [(8, "bot", 1), (9, "bot", 2)]
+
+
+def test_a_file_of_before_keys_were_counted_goes_on(tmp_path: Path) -> None:
+    before = Store(tmp_path / "j")
+    written(before, "s")
+    before.close()
+    with sqlite3.connect(tmp_path / "j") as db:
+        db.executescript("drop table usage; pragma user_version = 1;")
+    db.close()
+    for store in (Store(tmp_path / "j"), Store(tmp_path / "j")):
+        assert store.load("s") is not None
+        store.write(Batch(usage={(7, "bot"): 10}))
+        assert store.usage() == [(7, "bot", 10)]
+        store.close()
+
+
 def test_a_foreign_or_newer_file_is_refused_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no database, though long enough to be read as one " * 100, "utf-8")
     with pytest.raises(StoreError, match=r"journal\.path"):
