@@ -62,3 +62,14 @@ def test_the_server_and_listing_the_commands_load_nothing_heavy() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_nothing_is_tracked_that_others_made() -> None:
+    # An environment or a package once slipped in: 765 MB, in every clone for ever.
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if listed.returncode:
+        pytest.skip("no git here")
+    files = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
+    large = [file.name for file in files if file.is_file() and file.stat().st_size > 512 * 1024]
+    assert not large, "too large to be source"
+    assert not [file for file in files if {"node_modules", "site-packages"} & set(file.parts)]
