@@ -1,4 +1,4 @@
-"""`seamscribe bench live | growth | languages | formats | kill | overload | table`.
+"""`seamscribe bench live | growth | soak | languages | formats | kill | overload | table`.
 
 Exit status: 0 the run is whole (and with --gate every target met), 1 it is not, 2 nothing to play,
 3 no server.
@@ -23,7 +23,7 @@ from clients.play import Pace
 from engine.weights import DEFAULT_MODEL, WeightsError, find_weights
 from streaming.wire.messages import Start
 
-from . import formats, growth, kill, languages, markdown, overload, report, speakers_cli
+from . import formats, growth, kill, languages, markdown, overload, report, soak, speakers_cli
 from .corpus import Clip, CorpusError, build
 from .evaluate import Scored, evaluate
 from .live import Played, plan, play_slots
@@ -82,6 +82,7 @@ def parser() -> argparse.ArgumentParser:
     grow.add_argument("--minutes", type=float, default=60)
     grow.add_argument("--silent-minutes", type=float, default=10)
     grow.add_argument("--bucket-minutes", type=float, default=5)
+    soak.arguments(kinds, _kind, _soak)
     spoken = _kind(kinds, "languages", "each language in its own script", _languages)
     spoken.add_argument("--select", default=SPOKEN)
     spoken.add_argument("--streams", type=int, default=1)
@@ -249,6 +250,10 @@ async def _growth(options: argparse.Namespace) -> int:
         report.write_json(options.json, body)
     silent = runs[-1][0]
     return EXIT_FAULT if silent.captions.transcript or any(p.faults() for p, _ in runs) else EXIT_OK
+
+
+async def _soak(options: argparse.Namespace) -> int:
+    return EXIT_OK if await soak.run(options, tell) else EXIT_FAULT
 
 
 async def _languages(options: argparse.Namespace) -> int:
