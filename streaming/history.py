@@ -22,7 +22,7 @@ from .restore import LIFE, freeze, log_of, receipt, revive, skip
 from .services import Services, ready_for
 from .sessions import Entry, Outcome
 from .settings import JournalSettings
-from .stored import Stored, Summary
+from .stored import Damaged, Stored, Summary
 from .wire.errors import told
 from .wire.messages import Start
 
@@ -139,9 +139,12 @@ class History:
     async def _conclude_all(self, waited_s: float) -> None:
         for id in await self._read(self._journal.store.unfinished):
             async with self._reviving:
-                stored = await self._stored(id) if id not in self._journal.live else None
-                if stored is not None:
+                if id in self._journal.live:
+                    continue
+                if (stored := await self._stored(id)) is not None:
                     self._conclude(stored, waited_s)
+                else:  # nobody can go on with it: it is kept as others are that ended, and goes with them
+                    self._journal.end(id)
 
     def _conclude(self, stored: Stored, waited_s: float) -> None:
         recorder = self._recorder(stored)
@@ -168,7 +171,12 @@ class History:
         return log_of(stored, recorder.put)
 
     async def _stored(self, id: str) -> Stored | None:
-        return cast(Stored | None, await self._read(self._journal.store.load, id))
+        """None where there is none, or the disk has damaged it: one that cannot be read takes no other along."""
+        try:
+            return cast(Stored | None, await self._read(self._journal.store.load, id))
+        except Damaged as error:
+            logger.error("session %s cannot be read back: %s", short(id), error)
+            return None
 
     # -- what keys used --------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
-from engine.contract import SpeakerTraits
+from engine.contract import SpeakerTraits, Vector
 
 from .core.voices import KnownVoice
 
@@ -40,11 +40,20 @@ def encode(voices: Iterable[KnownVoice], traits: SpeakerTraits) -> bytes:
 
 
 def decode(data: bytes | None, traits: SpeakerTraits) -> list[KnownVoice]:
-    """The voices; none if another encoder heard them."""
-    found = _decoder.decode(data) if data else None
-    if found is None or found.model != traits.model:
+    """The voices; none if another encoder heard them, or the disk has damaged them: then nobody is known
+    again, and all that was said keeps its numbers."""
+    try:
+        found = _decoder.decode(data) if data else None
+        if found is None or found.model != traits.model:
+            return []
+        return [KnownVoice(v.number, _vector(v.total, traits), v.seconds, v.heard_s) for v in found.voices]
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
         return []
-    return [
-        KnownVoice(v.number, np.frombuffer(v.total, "<f4").astype(np.float32), v.seconds, v.heard_s)
-        for v in found.voices
-    ]
+
+
+def _vector(data: bytes, traits: SpeakerTraits) -> Vector:
+    """Raises ValueError for what is no vector of this encoder."""
+    vector: Vector = np.frombuffer(data, "<f4").astype(np.float32)
+    if len(vector) != traits.dimension or not np.isfinite(vector).all():
+        raise ValueError("no vector of this encoder")
+    return vector

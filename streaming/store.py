@@ -16,8 +16,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from .stored import Batch, Delivery, Opened, Progress, Stored, Summary, decode, encode
-from .wire.messages import Start
+from .stored import Batch, Delivery, Progress, Stored, Summary, encode, read_back, received_of
 
 BUSY_S = 2.0
 """So long another process may hold the database."""
@@ -211,7 +210,7 @@ class Store:
     # -- reading ---------------------------------------------------------------------------------
 
     def load(self, session: str) -> Stored | None:
-        """All of one session."""
+        """All of one session; raises `Damaged`."""
         with self._reading() as db:
             row = db.execute(
                 "select created, ended, token, read, start, progress, voices from sessions where id = ?",
@@ -222,10 +221,7 @@ class Store:
             ).fetchall()
         if row is None:
             return None
-        created, ended, token, read, start, progress, voices = row
-        opened = Opened(created, token, read, msgspec.json.decode(start, type=Start))
-        states = tuple(decode(data, seq) for data, seq in rows)
-        return Stored(session, opened, ended, _progress(progress), states, voices)
+        return read_back(session, row, rows)
 
     def unfinished(self) -> list[str]:
         """Sessions that have not ended, oldest first."""
@@ -241,7 +237,7 @@ class Store:
                 " order by created desc, id desc limit ?",
                 [*(before or (1 << 62, "")), most],
             ).fetchall()
-        return [Summary(id, c, e, _progress(p).received) for id, c, e, p in rows]
+        return [Summary(id, c, e, received_of(p)) for id, c, e, p in rows]
 
     def usage(self) -> list[tuple[int, str, int]]:
         """Of each day that is kept what each key used: day (since 1970), name, samples of audio."""
@@ -276,10 +272,6 @@ class Store:
 
 
 _PROGRESS = msgspec.json.Encoder()
-
-
-def _progress(data: bytes) -> Progress:
-    return msgspec.json.decode(data, type=Progress)
 
 
 def _delete(db: sqlite3.Connection, session: str) -> bool:

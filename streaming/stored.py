@@ -6,6 +6,7 @@ change freely, so nobody can miss it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -34,6 +35,10 @@ def decode(data: bytes, seq: int) -> State:
     if data[:1] in (_FINAL, _OPEN):
         return msgspec.structs.replace(unpack(data[1:]), seq=seq, final=data[:1] == _FINAL)
     return msgspec.structs.replace(_decoder.decode(data), seq=seq)
+
+
+class Damaged(Exception):
+    """What the disk gave back is not what was written; says what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,32 @@ class Stored:
     states: tuple[State, ...]
     """In order of `seq`."""
     voices: bytes | None = None
+
+
+Row = tuple[int, int | None, bytes, bytes, bytes, bytes, bytes | None]
+"""As `sessions` has it: created, ended, token, read, start, progress, voices."""
+
+
+def read_back(session: str, row: Row, rows: Sequence[tuple[bytes, int]]) -> Stored:
+    """One session from its row and those of its events, (data, seq) in order of `seq`; raises `Damaged`."""
+    created, ended, token, read, start, progress, voices = row
+    try:
+        opened = Opened(created, token, read, msgspec.json.decode(start, type=Start))
+        states = tuple(decode(data, seq) for data, seq in rows)
+        far = msgspec.json.decode(progress, type=Progress)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Damaged(str(error)) from None
+    if far.settled and len(far.settled) < len(opened.start.tracks):
+        raise Damaged(f"{len(opened.start.tracks)} tracks, {len(far.settled)} of them settled")
+    return Stored(session, opened, ended, far, states, voices)
+
+
+def received_of(progress: bytes) -> int:
+    """Samples that a session received; 0 where the disk has damaged that."""
+    try:
+        return msgspec.json.decode(progress, type=Progress).received
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return 0
 
 
 @dataclass(slots=True)

@@ -1,5 +1,5 @@
-"""`bench soak`: is memory flat while sessions come and go? Speech at speed 1 in each of some seats, one session
-after the other, each of its own length; some clients leave in the middle. The server writes its journal.
+"""`bench soak`: is memory flat while sessions come and go? Speech at speed 1 in each of some seats, one
+session after the other, each of its own length; some clients leave in the middle. The server writes its journal.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from .meter import sample
 
 LOOK_S = 5.0
 SETTLED = 1 / 3
-"""Share of the run after which memory should be flat: sessions that have ended are kept for minutes by design,
-and the engine reserves as it meets longer windows."""
+"""Share of the run after which memory should be flat: sessions that have ended are kept for minutes by
+design, and the engine reserves as it meets longer windows."""
 LENGTH_S = (20.0, 240.0)
 PAUSE_S = (0.0, 15.0)
 LEAVES = 0.2
@@ -67,12 +67,12 @@ class Soak:
         """The looks from which the slope is taken."""
         return [look for look in self.looks if look.at_s >= SETTLED * self.looks[-1].at_s]
 
-    @property
-    def session_mib(self) -> float:
-        """Memory above idle for each of the sessions at once, at the highest: what those that have ended still
-        hold, the journal and the engine's reserves included."""
-        most = max(look.sessions for look in self.looks)
-        return (max(look.rss_mib for look in self.looks) - self.idle_mib) / max(most, 1)
+
+def session_mib(looks: Sequence[Look], idle_mib: float) -> float:
+    """Memory above idle for each of the sessions at once, at the highest: what those that have ended still
+    hold, the journal and the engine's reserves included."""
+    most = max(look.sessions for look in looks)
+    return (max(look.rss_mib for look in looks) - idle_mib) / max(most, 1)
 
 
 def slope(looks: Sequence[Look]) -> float:
@@ -147,10 +147,11 @@ def show(found: Soak) -> None:
         table.add_row(f"{look.at_s / 60:.0f}", str(look.sessions), f"{look.rss_mib:.1f}")
     console = Console(highlight=False)
     console.print(table)
+    above = session_mib(found.looks, found.idle_mib)
     console.print(
         f"{found.ended} sessions ended, {found.left} clients left, {found.refused} were refused,"
-        f" {found.audio_s / 60:.1f} minutes of audio; RSS {slope(found.settled):+.1f} MiB/h after the first third, {found.session_mib:.1f} MiB a session"
-        f" above idle ({found.idle_mib:.1f} MiB) at the highest"
+        f" {found.audio_s / 60:.1f} minutes of audio; RSS {slope(found.settled):+.1f} MiB/h after the first"
+        f" third, at the highest {above:.1f} MiB a session above idle ({found.idle_mib:.1f} MiB)"
     )
     for fault in found.faults:
         console.print(fault, style="red", markup=False)

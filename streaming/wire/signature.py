@@ -15,7 +15,7 @@ HEADER = "Seamscribe-Signature"
 TOLERANCE_S = 300
 """A signature that is older was recorded and sent again."""
 
-_FORM = re.compile(r"t=([0-9]{1,12}),v1=([0-9a-f]{64})")
+_FORM = re.compile(r"t=([1-9][0-9]{0,11}),v1=([0-9a-f]{64})")
 
 
 def sign(secret: str, body: bytes, now: int) -> str:

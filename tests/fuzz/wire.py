@@ -1,0 +1,150 @@
+"""Messages: both codecs, both directions; packed segments; small bodies of requests; signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+from msgspec import UNSET
+
+from streaming import naming, packed
+from streaming.connection import decoded
+from streaming.minting import Order
+from streaming.wire.codec import Codec, JsonCodec, MsgpackCodec
+from streaming.wire.errors import ProtocolError
+from streaming.wire.messages import (
+    Ack,
+    Audio,
+    AudioFormat,
+    ClientMessage,
+    Encoding,
+    End,
+    Ended,
+    Error,
+    Flush,
+    Flushed,
+    Gap,
+    Limits,
+    Named,
+    Options,
+    Read,
+    Ready,
+    Receipt,
+    Resume,
+    Segment,
+    ServerMessage,
+    Span,
+    Speaker,
+    Start,
+    Track,
+    Word,
+)
+from streaming.wire.signature import sign, verify
+
+from .runner import Target
+
+SAID: tuple[ClientMessage, ...] = (
+    Start(),
+    Start(
+        audio=AudioFormat(Encoding.PCM_F32LE, 48_000, 2),
+        language="de",
+        context="Über uns",
+        hotwords=("Zoë", "会議"),
+        tracks=(Track("Ann"), Track()),
+        options=Options(1.5, 0.4, speakers=False),
+        token="t" * 43,
+    ),
+    Start(voices=("Ann", "Bob")),
+    Audio(bytes(range(64))),
+    Flush("one"),
+    End(),
+    Resume("s" * 22, "t" * 43, 7, 16_000),
+    Read("t" * 64, 3),
+)
+SEGMENT = Segment(
+    5, 1, 2, 0, 10, 2010, 1, "Grüße 会議", (Word("Grüße", 10, 400, 0.5), Word("会議", 900, 1500, UNSET, False)),
+    " more", False, language="de", track=1, name="Ann",
+)  # fmt: skip
+TOLD: tuple[ServerMessage, ...] = (
+    Ready(1, "s" * 22, 1, "fake", "slots", AudioFormat(), Limits(1 << 20, 30_000, 1 << 20, 120_000), 3000, 600),
+    SEGMENT,
+    Speaker(6, 1, 3, 2, False, score=0.7),
+    Named(7, 2, "Bob"),
+    Ack(7, 16_000, 8_000),
+    Flushed(8, "one", 16_000),
+    Gap(9, 0, 20, "lost"),
+    Ended(10, Receipt(320, 20, 1, 320, 0, 0, 20, 0, 0, (Span(0, 320, "text"),))),
+    Error(11, "idle", "nothing came", field="audio", retry_after_ms=5),
+)
+SECRET, BODY, NOW = "s" * 32, b'{"type":"session.ended"}', 1_700_000_000
+SIGNATURE = sign(SECRET, BODY, NOW)
+
+
+def _bytes(frame: str | bytes) -> bytes:
+    return frame.encode() if isinstance(frame, str) else frame
+
+
+def _said(codec: Codec, text: bool) -> Callable[[bytes, Random], object]:
+    """What a client sends; what was understood reads back as the same."""
+
+    def run(case: bytes, choices: Random) -> object:
+        data: str | bytes = case.decode("utf-8", "replace") if text else case
+        message = decoded(data, codec, 1 << 20)
+        assert codec.decode(codec.encode_client(message)) == message
+        return message
+
+    return run
+
+
+def _told(codec: Codec, text: bool) -> Callable[[bytes, Random], object]:
+    """What a server sends."""
+
+    def run(case: bytes, choices: Random) -> object:
+        message = codec.decode_server(case.decode("utf-8", "replace") if text else case)
+        # Not by `==`: a number may be NaN.
+        assert codec.encode(codec.decode_server(codec.encode(message))) == codec.encode(message)
+        return message
+
+    return run
+
+
+def _packed(case: bytes, choices: Random) -> object:
+    segment = packed.unpack(case)
+    assert packed.unpack(packed.pack(segment)).text == segment.text
+    return segment
+
+
+def _name(case: bytes, choices: Random) -> object:
+    name = naming._name(case)
+    assert name and name == naming.fit(name) and name.isprintable()
+    return name
+
+
+def _order(case: bytes, choices: Random) -> object:
+    return msgspec.json.decode(case, type=Order)
+
+
+def _signature(case: bytes, choices: Random) -> object:
+    header = case.decode("latin-1")
+    assert verify(SECRET, BODY, header, NOW) == (header == SIGNATURE), "somebody else signed"
+    return None
+
+
+FIELDS = tuple(
+    f'"{name}":'.encode()
+    for message in (*SAID, *TOLD)
+    for name in ("type", *message.__struct_fields__)
+)  # fmt: skip
+_json, _msgpack = JsonCodec(), MsgpackCodec()
+TARGETS = (
+    Target("json", [_bytes(_json.encode_client(m)) for m in SAID], _said(_json, True), (ProtocolError,), 2, FIELDS),
+    Target("msgpack", [_bytes(_msgpack.encode_client(m)) for m in SAID], _said(_msgpack, False), (ProtocolError,), 2),
+    Target("json server", [_bytes(_json.encode(m)) for m in TOLD], _told(_json, True), (ProtocolError,), 1, FIELDS),
+    Target("msgpack server", [_bytes(_msgpack.encode(m)) for m in TOLD], _told(_msgpack, False), (ProtocolError,)),
+    Target("packed", [packed.pack(SEGMENT)], _packed, (msgspec.DecodeError,)),
+    Target("name", [b'{"name": "Ann"}', '{"name":"会議"}'.encode()], _name, (naming.Refused,), 0.5),
+    Target("token order", [b'{"scope":"read","seconds":60,"session":"abc"}'], _order,
+           (msgspec.DecodeError, UnicodeDecodeError, RecursionError), 0.5),
+    Target("signature", [SIGNATURE.encode()], _signature, (), 0.5),
+)  # fmt: skip
