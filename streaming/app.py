@@ -32,8 +32,9 @@ from . import privacy
 from .admission import Admission, memory_used
 from .auth import Authority
 from .errors import SettingsError
+from .heap import give_back, trimmer
 from .history import History
-from .keeping import keeping, tending
+from .keeping import background, keeping, tending
 from .metrics import Metrics
 from .pulse import Pulse
 from .quota import Quotas
@@ -241,7 +242,7 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
                 sites=Sites(frozenset(settings.sites.hosts), frozenset(settings.sites.origins)),
                 redact=redact,
             )
-            async with door.watching(), tending(history, services):
+            async with door.watching(), tending(history, services), background(give_back(trimmer())):
                 yield services
     finally:
         await dispatcher.close()

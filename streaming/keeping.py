@@ -105,7 +105,7 @@ async def _logged(work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
     except Exception:
-        logger.exception("journal: its upkeep failed and is not done any more")
+        logger.exception("upkeep failed and is not done any more")
 
 
 @contextmanager
