@@ -22,7 +22,11 @@ def trimmer() -> Callable[[], None] | None:
     except (AttributeError, OSError, TypeError):
         return None
     trim.argtypes, trim.restype = [ctypes.c_size_t], ctypes.c_int
-    return lambda: trim(0) and None
+
+    def run() -> None:
+        trim(0)
+
+    return run
 
 
 async def give_back(trim: Callable[[], None] | None) -> None:

@@ -24,7 +24,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(rf"(?i)({_HEADERS})(\\?['\"]?\s*[:=,]\s*b?\\?)\"[^\"\n]*"), rf'\1\2"{STRUCK}'),
     (re.compile(rf"(?i)({_HEADERS})(\s*[:=]\s*)(?!b?\\?['\"])[^\s'\"][^'\"\n]*"), rf"\1\2{STRUCK}"),
     # The query of any address: what it holds is not ours to know.
-    (re.compile(r"(?<=[\w/.\-~%*])\?[^\s'\"<>]*=[^\s'\"<>]*"), f"?{STRUCK}"),
+    (re.compile(r"(?<=[\w/.\-~%*])\?[^\s'\"<>?=]*=[^\s'\"<>]*"), f"?{STRUCK}"),
     (re.compile(r"(?i)\b(seamscribe\.token\.|openai-insecure-api-key\.)[^\s,'\"]+"), rf"\1{STRUCK}"),
     # As a server traces it: some clients offer a key as a subprotocol of its own.
     (re.compile(r"(?i)(subprotocols\\?['\"]?\s*[:=]\s*[\[(])[^\])\n]*"), rf"\1{STRUCK}"),

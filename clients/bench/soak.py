@@ -1,5 +1,6 @@
 """`bench soak`: is memory flat while sessions come and go? Speech at speed 1 in each of some seats, one
-session after the other, each of its own length; some clients leave in the middle. The server writes its journal.
+session after the other, each of its own length; some clients leave in the middle. The server writes
+its journal.
 """
 
 from __future__ import annotations
