@@ -79,6 +79,11 @@ class Decodes:
             self._meeting.receive_failure(id, "finish_deadline", retryable=False)
             self._meeting.receive_voices(id, None)
 
+    def end(self) -> None:
+        """Nothing is decoded any more. Whoever waited for changes is let go: a ring of references would keep
+        its audio until the collector comes by, which in a large process is hours."""
+        self._changed = _nobody
+
     def _run(self, task: RecognitionTask) -> None:
         if self._given_up:
             self._meeting.receive_failure(task.id, "finish_deadline", retryable=False)
@@ -144,3 +149,7 @@ class Decodes:
         self._running.pop(window.id, None)
         self._meeting.receive_voices(window.id, heard)
         self._changed()
+
+
+def _nobody() -> None:
+    """Nobody waits for changes."""

@@ -191,6 +191,7 @@ class Live:
             return
         if self._ending and not isinstance(error, ProtocolError):
             return
+        error.__traceback__ = error.__context__ = None  # they hold frames, which hold us
         self._fault = error
         self._end()
 
@@ -234,6 +235,7 @@ class Live:
             self._conclude()
         finally:
             self._intake.close()
+            self._decodes.end()
 
     def _conclude(self) -> None:
         """After the receipt the error if there was one, and nothing more."""

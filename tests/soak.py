@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
+
 import random
 import sys
 from collections.abc import Iterator, Sequence
@@ -167,7 +167,7 @@ async def seat(
 async def watch(world: Lives, found: Found, begin: float) -> None:
     clock = perf_counter()
     while True:
-        gc.collect()
+
         loop, active = asyncio.get_running_loop(), world.services.sessions.active
         found.looks.append(Look(loop.time() - begin, memory_used() / MIB, active))
         print(
@@ -186,7 +186,7 @@ def soak(hours: float, long: int, seats: int, seed: int) -> Found:
     async def body(world: Lives) -> None:
         loop = asyncio.get_running_loop()
         await speak(world, packets, 300, rng, Found(), breaks=1e9)  # what everybody shares is there then
-        gc.collect()
+
         found.idle_mib, begin = memory_used() / MIB, loop.time()
         until = begin + 3600 * hours
         watching = asyncio.create_task(watch(world, found, begin))

@@ -65,7 +65,7 @@ class MemoryChannel:
         message = self._inbox.popleft()
         if isinstance(message, ChannelClosed):
             self._inbox.appendleft(message)
-            raise message
+            raise ChannelClosed(for_good=message.for_good)  # a new one, as from a socket
         self.taken += 1
         return message
 
