@@ -102,6 +102,11 @@ class HttpProtocol(H11Protocol):
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
+        cycle = cast(RequestResponseCycle | None, self.cycle)
+        if cycle is not None:
+            # The application's own answer would come behind this one: it talks to nobody from here on.
+            cycle.disconnected = True
+            cycle.message_event.set()
         try:
             super().send_400_response(msg)
         except h11.LocalProtocolError:

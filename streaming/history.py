@@ -171,7 +171,7 @@ class History:
         return log_of(stored, recorder.put)
 
     async def _stored(self, id: str) -> Stored | None:
-        """None where there is none, or the disk has damaged it: one that cannot be read takes no other along."""
+        """None where there is none, or the disk has damaged it, which takes no other session along."""
         try:
             return cast(Stored | None, await self._read(self._journal.store.load, id))
         except Damaged as error:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-
 import random
 import sys
 from collections.abc import Iterator, Sequence
@@ -167,7 +166,6 @@ async def seat(
 async def watch(world: Lives, found: Found, begin: float) -> None:
     clock = perf_counter()
     while True:
-
         loop, active = asyncio.get_running_loop(), world.services.sessions.active
         found.looks.append(Look(loop.time() - begin, memory_used() / MIB, active))
         print(

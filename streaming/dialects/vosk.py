@@ -85,6 +85,12 @@ class Vosk(Translator):
             self._alternatives = msgspec.convert(config.get("max_alternatives", 0), int, strict=False)
         except msgspec.ValidationError as error:
             raise ProtocolError("bad_field", f"config: {error}: use a number", field="config") from None
+        if not 8_000 <= rate <= 48_000:  # nor is it NaN, or more than a message can hold
+            raise ProtocolError(
+                "unsupported_sample_rate",
+                f"config.sample_rate: {rate:g} is not taken: use 8000 to 48000",
+                field="config.sample_rate",
+            )
         phrases = config.get("phrase_list", [])
         yield Start(
             audio=AudioFormat(sample_rate=int(rate)),

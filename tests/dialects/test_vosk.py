@@ -100,3 +100,9 @@ def test_reset_and_eof_are_answered_and_the_rest_is_known_to_be_nothing() -> Non
     assert list(dialect.hear('{"eof" : 1}')) == [End()]
     assert list(dialect.hear('{"what": 1}')) == [Ignored(("what",))]
     assert [type(one) for one in Vosk().hear('{"eof" : 1}')] == [Start, End]
+
+
+@pytest.mark.parametrize("rate", ["0", "7999", "1e300", '"nan"', '"inf"', "9" * 40, "-16000"])
+def test_a_rate_that_cannot_be_is_refused_by_name(rate: str) -> None:
+    with pytest.raises(ProtocolError, match=r"config\.sample_rate: .* use 8000 to 48000"):
+        list(Vosk().hear(f'{{"config": {{"sample_rate": {rate}}}}}'))

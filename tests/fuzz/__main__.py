@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import logging
+import math
 import sys
 from collections.abc import Sequence
 
@@ -17,13 +17,12 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", action="append", choices=[t.name for t in TARGETS], help="may repeat")
     options = parser.parse_args(argv)
-    logging.disable(logging.CRITICAL)
     chosen = [t for t in TARGETS if not options.only or t.name in options.only]
     total = sum(t.share for t in chosen)
     outcomes = []
     print(f"{'target':16} {'cases':>8} {'taken':>7} {'a second':>9} {'slowest':>9} {'peak':>9}")
     for target in chosen:
-        outcomes.append(run(target, -(-round(options.cases * target.share) // total).__int__(), options.seed))
+        outcomes.append(run(target, math.ceil(options.cases * target.share / total), options.seed))
         show(outcomes[-1])
     cases, found = sum(o.cases for o in outcomes), sum(len(o.findings) for o in outcomes)
     print(f"{cases} cases in {sum(o.seconds for o in outcomes):.0f} s, {found} findings")

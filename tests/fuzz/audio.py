@@ -88,7 +88,7 @@ def _framer(case: bytes, choices: Random) -> object:
 
 
 TARGETS = (
-    *(Target(str(e), [SEEDS[e], SEEDS[e] * 8], _decoder(e), (ProtocolError,), 0.5) for e in Encoding),
+    *(Target(str(e), [SEEDS[e], SEEDS[e] * 8], _decoder(e), (ProtocolError,), 0.1) for e in SEEDS),
     Target("splice", [bytes(range(200)) * 3], _splice, (), 0.5),
     Target("framing", [SEEDS[Encoding.PCM_F32LE] * 3], _framer, (), 0.5),
 )

@@ -47,7 +47,7 @@ START = msgspec.json.encode(Start())
 TRACKS = msgspec.json.encode(Start(audio=AudioFormat(channels=2), tracks=(Track("Ann"), Track())))
 PROGRESS = msgspec.json.encode(Progress((40_000,), 48_000))
 VOICES = remembering.encode([KnownVoice(1, vector_of(0), 3.0, 2.0)], _TRAITS)
-EVENTS = tuple(map(encode, STATES))
+EVENTS = tuple(encode(state) for state in STATES)
 
 
 def _session(start: bytes, progress: bytes, voices: bytes, events: Sequence[bytes], sample: int) -> Meeting:
@@ -88,4 +88,6 @@ def _row(case: bytes, choices: Random) -> object:
     return _session(start, progress, voices, events, sample)
 
 
-TARGETS = (Target("journal", [START, TRACKS, PROGRESS, VOICES, *EVENTS, encode(_ENDED)], _row, (Damaged,), 0.5),)
+TARGETS = (
+    Target("journal", [START, TRACKS, PROGRESS, VOICES, *EVENTS, encode(_ENDED)], _row, (Damaged,), 0.5),
+)

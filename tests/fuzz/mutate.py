@@ -11,12 +11,35 @@ LONGEST = 4096
 _BORDERS = (0, 1, 0x7F, 0x80, 0xBF, 0xC0, 0xC1, 0xD4, 0xDB, 0xDD, 0xDF, 0xF8, 0xFE, 0xFF)
 TOKENS = (
     *(b'"', b"\\", b"{", b"}", b"[", b"]", b":", b",", b"null", b"true", b"-", b"1e999", b"-1", b"0"),
-    *(b"NaN", b"9" * 30, b"\\ud800", b"\\u0000", b"\xed\xa0\x80", b"\xc3", b"\xf4\x90\x80\x80", b"\xef\xbb\xbf"),
-    *(b"\r\n", b"\r\n\r\n", b"\n", b"\x00", b" ", b"%00", b"%2e%2e%2f", b"../", b"%0d%0a", b"\x1b[2J", b"?", b"&", b"="),
+    *(
+        b"NaN",
+        b"9" * 30,
+        b"\\ud800",
+        b"\\u0000",
+        b"\xed\xa0\x80",
+        b"\xc3",
+        b"\xf4\x90\x80\x80",
+        b"\xef\xbb\xbf",
+    ),
+    *(
+        b"\r\n",
+        b"\r\n\r\n",
+        b"\n",
+        b"\x00",
+        b" ",
+        b"%00",
+        b"%2e%2e%2f",
+        b"../",
+        b"%0d%0a",
+        b"\x1b[2J",
+        b"?",
+        b"&",
+        b"=",
+    ),
     *(b"\xff" * 8, b"\x00" * 8, b"\x7f\xc0\x00\x00", b"\x00\x00\x80\x7f", b"\xdd\xff\xff\xff\xff"),
 )
-"""What parsers have gone wrong on: ends of structures and lines, numbers out of range, half characters, NaN as
-bytes, paths, lengths without the bytes."""
+"""What parsers have gone wrong on: ends of structures and lines, numbers out of range, half characters, NaN
+as bytes, paths, lengths without the bytes."""
 
 Mutation = Callable[[bytearray, Random, Sequence[bytes]], None]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import signal
-import tracemalloc
 import traceback
+import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -91,7 +91,7 @@ def _try(target: Target, case: bytes, choices: Random, outcome: Outcome) -> None
         pass
     except Hang:
         outcome.findings.append(Finding(case, f"took over {DEADLINE_S:g} s"))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - what is looked for
         outcome.findings.append(Finding(case, _short(error)))
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
@@ -141,5 +141,3 @@ def _watched(memory: bool) -> Iterator[None]:
     finally:
         if ours:
             tracemalloc.stop()
-
-

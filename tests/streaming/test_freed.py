@@ -1,5 +1,5 @@
-"""What a session held is free the moment it has ended: megabytes of audio are in no ring of references, for the
-collector of a large process comes by every few hours."""
+"""What a session held is free the moment it has ended: megabytes of audio are in no ring of references, for
+the collector of a large process comes by every few hours."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from streaming.live import Live
 from tests.support.channel import MemoryChannel
 from tests.support.sound import speech
 from tests.support.world import END, START, World, live, serving
@@ -47,7 +48,8 @@ def test_an_ended_session_holds_no_audio(how: str, start: dict[str, Any]) -> Non
         channel.say({**START, **start})
         await live(channel, speech("xxx..xx"))
         (entry,) = world.services.sessions._live.values()
-        held = [weakref.ref(entry.live), weakref.ref(entry.live._meeting)]  # type: ignore[union-attr]
+        assert isinstance(entry.live, Live)
+        held: list[Any] = [weakref.ref(entry.live), weakref.ref(entry.live._meeting)]
         leave(channel, how)
         await asyncio.sleep(60)
         assert entry.live is None
