@@ -175,7 +175,9 @@ class History:
         try:
             return cast(Stored | None, await self._read(self._journal.store.load, id))
         except Damaged as error:
-            logger.error("session %s cannot be read back: %s", short(id), error)
+            logger.error(
+                "session %(session)s cannot be read back: %(why)s", {"session": short(id), "why": str(error)}
+            )
             return None
 
     # -- what keys used --------------------------------------------------------------------------

@@ -191,8 +191,7 @@ class Live:
             return
         if self._ending and not isinstance(error, ProtocolError):
             return
-        error.__traceback__ = error.__context__ = None  # they hold frames, which hold us
-        self._fault = error
+        self._fault = error.bare()
         self._end()
 
     def rename(self, speaker: int, name: str) -> None:

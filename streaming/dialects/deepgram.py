@@ -214,9 +214,10 @@ class Deepgram(Translator):
     def _finalize(self, channel: object) -> Iterable[Heard]:
         if self._closing:
             return
-        one = isinstance(channel, int) and 0 <= channel < self._count
+        # Whatever equals the number of a channel names it; anything else means all.
+        every = tuple(range(self._count))
         self._asked += 1
-        self._flushes[id := str(self._asked)] = (int(str(channel)),) if one else tuple(range(self._count))
+        self._flushes[id := str(self._asked)] = tuple(one for one in every if one == channel) or every
         yield Flush(id)
 
     def _close(self) -> Iterable[Heard]:

@@ -9,6 +9,7 @@ The server's own reasons to end a stream derive from `WireError` in `streaming.e
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Self
 
 from msgspec import UNSET
 
@@ -61,6 +62,11 @@ class WireError(Exception):
         self.close = close
         self.field = field
         self.retry_after_ms = retry_after_ms
+
+    def bare(self) -> Self:
+        """This error, kept without where it came from: a frame holds all that was at work there."""
+        self.__traceback__ = self.__context__ = None
+        return self
 
 
 class ProtocolError(WireError):

@@ -19,7 +19,7 @@ from streaming.dialects.deepgram_shapes import plain
 from streaming.dialects.dialect import Handshake, Ignored
 from streaming.dialects.query import Query
 from streaming.wire.errors import ProtocolError
-from streaming.wire.messages import Ack, Activity, AudioFormat, Encoding, Speaker, Track
+from streaming.wire.messages import Ack, Activity, AudioFormat, Encoding, Flush, Speaker, Track
 from tests.support.foreign import Met, meet, segment
 from tests.support.server import server
 from tests.support.sound import expected, s16, speech
@@ -338,3 +338,10 @@ def test_plain_words() -> None:
     assert [plain(text) for text in ("Hello,", "it's", "“U.S.”", "...", "Ünï!")] == [
         "hello", "it's", "u.s", "", "ünï",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("channel", ["true", "1.0", "1", "-1", "null", '"1"', "[1]", "9" * 40])
+def test_finalize_takes_any_channel(channel: str) -> None:
+    query = "encoding=linear16&channels=2&multichannel=true"
+    (flush,) = deepgram(query).hear(f'{{"type": "Finalize", "channel": {channel}}}')
+    assert flush == Flush("1")
