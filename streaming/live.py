@@ -247,10 +247,8 @@ class Live:
             outcome = Outcome(self._fault.close, self._fault.code)
         self._services.metrics.closed.add(code=str(int(outcome.code)), reason=outcome.reason)
         audio_s = self.received / SAMPLE_RATE
-        logger.info(
-            "session %(session)s ended: %(reason)s, %(audio_s).1f s",
-            {"session": short(self._entry.id), "reason": outcome.reason, "audio_s": audio_s},
-        )
+        said = {"session": short(self._entry.id), "reason": outcome.reason, "audio_s": audio_s}
+        logger.info("session %(session)s ended: %(reason)s, %(audio_s).1f s", said)
         if self._keeper is not None:
             self._keeper.finish(self._entry.id)
         self._entry.finish(outcome)
