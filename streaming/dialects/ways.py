@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import deepgram, kyutai, vosk
+from . import deepgram, kyutai, openai_realtime, vosk
 from .dialect import Way
 
-WAYS: tuple[Way, ...] = (deepgram.WAY, kyutai.WAY, vosk.WAY)
+WAYS: tuple[Way, ...] = (deepgram.WAY, kyutai.WAY, openai_realtime.WAY, vosk.WAY)

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from streaming.dialects.openai_shapes import letters
 from streaming.log import Log
 from streaming.transcripts import export
 from streaming.wire.messages import Segment, Word
@@ -76,17 +77,6 @@ def diarized(log: Log) -> list[dict[str, Any]]:
         }
         for segment in spoken(log)
     ]
-
-
-def letters(speaker: int | None) -> str:
-    """A, B, .. Z, AA, ..: as a column of a table is called."""
-    if speaker is None:
-        return "?"
-    name = ""
-    while speaker > 0:
-        speaker, rest = divmod(speaker - 1, 26)
-        name = chr(ord("A") + rest) + name
-    return name
 
 
 def _verbose(log: Log, wanted: Wanted) -> dict[str, Any]:

@@ -7,14 +7,10 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from streaming.denial import Denied
+from streaming.dialects.openai_shapes import body
+from streaming.dialects.openai_shapes import deny as deny
 from streaming.wire.errors import CloseCode, WireError
 
-_TYPES = {
-    401: "authentication_error",
-    403: "permission_error",
-    429: "rate_limit_error",
-}
 _STATUS = {
     CloseCode.BAD_REQUEST: 400,
     CloseCode.TOO_BIG: 413,
@@ -49,18 +45,6 @@ class ApiError(Exception):
             {} if self.retry_after_s is None else {"retry-after": str(max(1, round(self.retry_after_s)))}
         )
         return JSONResponse(self.body, self.status, headers)
-
-
-def body(status: int, message: str, code: str | None = None, param: str | None = None) -> dict[str, Any]:
-    """The JSON of a refusal."""
-    type = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    return {"error": {"message": message, "type": type, "param": param, "code": code}}
-
-
-def deny(status: int, message: str) -> Denied:
-    """As `denial.Deny`."""
-    code = {401: "invalid_api_key"}.get(status)
-    return body(status, f"{message}.", code), {}
 
 
 def of_wire(error: WireError) -> ApiError:

@@ -12,7 +12,7 @@ import pytest
 
 from engine.contract import EngineError, Priority, RecognitionTask
 from engine.fake import FakeRecognizer, FakeScript
-from streaming.openai.answer import letters
+from streaming.dialects.openai_shapes import letters
 from tests.support.keys import KEYS, SPEAK, locked
 from tests.support.recordings import recorded
 from tests.support.server import Running, server

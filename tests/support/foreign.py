@@ -69,6 +69,8 @@ def places(way: Way, secret: str) -> Iterator[Place]:
     for marker in sorted(way.subprotocols):
         if marker in {"token", "bearer"}:
             yield "", {}, [marker, secret]
+        if marker == "realtime":
+            yield "", {}, [marker, f"openai-insecure-api-key.{secret}"]
 
 
 def dial(running: Running, way: Way, place: Place) -> open_socket:
