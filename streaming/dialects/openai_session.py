@@ -131,7 +131,7 @@ def _format(given: object) -> dict[str, Any]:
     if given is None:
         given = {"type": "audio/pcm"}
     kind = given.get("type", "audio/pcm") if isinstance(given, dict) else given
-    if not isinstance(given, dict) or kind not in _FORMATS:
+    if not isinstance(given, dict) or not isinstance(kind, str) or kind not in _FORMATS:
         raise ProtocolError(
             "unsupported_encoding",
             f"format: {shown(str(kind), 40)} is not read here: use {', '.join(_FORMATS)}",
@@ -162,8 +162,9 @@ def _pause_s(turns: Mapping[str, Any]) -> float:
         pause: object = _EAGER_MS.get(str(turns.get("eagerness")), PAUSE_MS)
     else:
         pause = turns.get("silence_duration_ms")
-    seconds = pause / 1000 if isinstance(pause, int | float) else PAUSE_MS / 1000
-    return max(LEAST_PAUSE_S, min(seconds, MOST_PAUSE_S))
+    most = MOST_PAUSE_S * 1000
+    ms = min(pause, most) if isinstance(pause, int | float) else PAUSE_MS
+    return max(LEAST_PAUSE_S, ms / 1000)
 
 
 def _language(said: Mapping[str, Any]) -> str | None:

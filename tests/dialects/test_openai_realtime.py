@@ -363,7 +363,8 @@ def test_options_that_cannot_be_had_are_ignored_and_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("silence", "pause_s"), [(350, 0.35), (10, LEAST_PAUSE_S), (9000, 3.0), ("x", 0.5), (None, 0.5)]
+    ("silence", "pause_s"),
+    [(350, 0.35), (10, LEAST_PAUSE_S), (9000, 3.0), (10**400, 3.0), ("x", 0.5), (None, 0.5)],
 )
 def test_the_silence_that_ends_a_turn(silence: object, pause_s: float) -> None:
     wishes = Wishes()
@@ -377,6 +378,7 @@ def test_the_silence_that_ends_a_turn(silence: object, pause_s: float) -> None:
     [
         ({"type": "audio/opus"}, "session.audio.input.format"),
         ("mp3", "session.audio.input.format"),
+        ({"type": ["audio/pcm"]}, "session.audio.input.format"),
         ({"type": "audio/pcm", "rate": 96_000}, "session.audio.input.format.rate"),
         ({"type": "audio/pcm", "rate": "fast"}, "session.audio.input.format.rate"),
     ],

@@ -45,6 +45,14 @@ FRAMES: dict[str, tuple[bytes, ...]] = {
             ({"type": "Audio", "pcm": [0.1, -0.1]}, {"type": "Marker", "id": 7}, {"type": "Init"}),
         )
     ),
+    "openai-realtime": (
+        b'{"type":"session.update","session":{"type":"transcription","audio":{"input":{"format":{"type":"audio/pcm",'
+        b'"rate":24000},"transcription":{"language":"en-US","keywords":["one"],"delay":"low"},"turn_detection":'
+        b'{"type":"server_vad","silence_duration_ms":350}}}}}',
+        b'{"type":"transcription_session.update","session":{"input_audio_format":"g711_ulaw","turn_detection":null}}',
+        b'{"type":"input_audio_buffer.append","audio":"AAAA"}',
+        b'{"type":"input_audio_buffer.commit"}',
+    ),
     "vosk": (
         b'{"config":{"sample_rate":16000,"words":true,"phrase_list":["one"],"max_alternatives":1}}',
         b'{"eof" : 1}',
