@@ -135,6 +135,7 @@ class Connection:
         entry = sessions.open(token, kept(start, services.redact), self._guest)
         try:
             entry.lease = services.quotas.lease(caller.key)
+            entry.recorder.owner(caller.key)
             live = Live(start, entry, self._services)
         except BaseException:
             sessions.discard(entry)

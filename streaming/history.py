@@ -113,6 +113,7 @@ class History:
         at = {"session": short(entry.id), "at_s": place.clock / SAMPLE_RATE}
         logger.info("session %(session)s goes on from %(at_s).1f s", at)
         entry.trace = services.tracing.begin(entry.id, None)
+        entry.lease = services.quotas.go_on(stored.key, stored.progress.received)
         services.sessions.host(entry, live)
 
     def _entry(self, stored: Stored, log: Log, services: Services) -> Entry:

@@ -70,8 +70,13 @@ class Quotas:
             if rules.max_sessions is not None and self._sessions[key] >= rules.max_sessions:
                 raise KeyLimit(f"all {rules.max_sessions} sessions of this key are taken", BACK_MS)
             self.spend(key, 0)
+        return self.go_on(key, 0)
+
+    def go_on(self, key: str, received: int) -> Lease:
+        """The same for a session that was promised that it may go on, and whose first samples, so many, were
+        counted before."""
         self._sessions[key] += 1
-        return Lease(self, key)
+        return Lease(self, key, received)
 
     def spend(self, key: str, samples: int) -> None:
         """Count audio; raises `KeyLimit` once the day's is used up."""
@@ -114,15 +119,15 @@ class Quotas:
 class Lease:
     """One session's place among those of its key."""
 
-    def __init__(self, quotas: Quotas, key: str) -> None:
+    def __init__(self, quotas: Quotas, key: str, counted: int) -> None:
         self._quotas = quotas
         self._key = key
-        self._counted = 0
+        self._counted = counted
         self._closed = False
 
     def spend(self, received: int) -> None:
         """The session has received so many samples in all; raises `KeyLimit`."""
-        more, self._counted = received - self._counted, received
+        more, self._counted = max(0, received - self._counted), max(received, self._counted)
         self._quotas.spend(self._key, more)
 
     def close(self) -> None:

@@ -49,6 +49,10 @@ class Recorder:
         if not self._lost:
             self._journal.note(lambda fresh: fresh.progress, self._session, Progress(settled, received))
 
+    def owner(self, key: str) -> None:
+        """The name of the API key that the session counts against."""
+        self._journal.note(lambda fresh: fresh.keys, self._session, key)
+
     def voices(self, data: bytes) -> None:
         """What is known of the session's voices; written where it is news."""
         if not self._lost and data != self._voices:

@@ -67,6 +67,10 @@ class Recorder(Protocol):
         """How far the session is, after all that was put before: `Meeting.settled`, `Meeting.received`."""
         ...
 
+    def owner(self, key: str) -> None:
+        """The name of the API key that the session counts against."""
+        ...
+
     def voices(self, data: bytes) -> None:
         """What is known of the voices now: `remembering.encode`."""
         ...
@@ -96,6 +100,8 @@ class Unrecorded:
     def put(self, key: str, seq: int, state: State) -> None: ...
 
     def progress(self, settled: tuple[int, ...], received: int) -> None: ...
+
+    def owner(self, key: str) -> None: ...
 
     def voices(self, data: bytes) -> None: ...
 
@@ -148,10 +154,9 @@ class Entry:
     unheard: range = range(0)
     """Numbers that an earlier process may have sent, but that never reached the disk."""
     guest: bool = False
-    """Whether its client has no way to come back: it speaks another protocol than ours, or sends audio in
-    which no sample can be named."""
+    """Whether its client has no way to come back: of another protocol, or with audio that has no samples."""
     lease: Lease | None = None
-    """Its place among the sessions of its key; None for one of an earlier process."""
+    """Its place among the sessions of its key."""
     trace: Trace = UNTRACED
     readers: int = 0
     waiting: set[asyncio.Event] = field(default_factory=set)

@@ -21,14 +21,8 @@ from .stored import Batch, Delivery, Progress, Stored, Summary, encode, read_bac
 BUSY_S = 2.0
 """So long another process may hold the database."""
 
-VERSION = 2
-
-_USAGE = """
-create table usage(
-  day integer not null, key text not null, samples integer not null, primary key(day, key)) without rowid;
-"""
-
-_SCHEMA = f"""{_USAGE}
+_STEPS = (
+    """
 create table sessions(
   id text primary key, created integer not null, ended integer, token blob not null, read blob not null,
   start blob not null, progress blob not null, voices blob) without rowid;
@@ -40,11 +34,16 @@ create table deliveries(
   id text primary key, session text not null, body blob not null, created integer not null,
   tries integer not null default 0, due integer not null) without rowid;
 create index deliveries_by_time on deliveries(due);
-pragma user_version = {VERSION};
-"""
+""",
+    """
+create table usage(
+  day integer not null, key text not null, samples integer not null, primary key(day, key)) without rowid;
+""",
+    "alter table sessions add column key text not null default '';",
+)
+"""What makes a file of each version one of the next; a new one has 0."""
 
-_UPGRADES = {0: _SCHEMA, 1: f"{_USAGE}pragma user_version = {VERSION};"}
-"""By the version of the file that is found; a new one has 0."""
+VERSION = len(_STEPS)
 
 
 class StoreError(Exception):
@@ -80,8 +79,8 @@ class Store:
         db.execute("pragma synchronous = full")
         db.execute("pragma secure_delete = on")
         (version,) = db.execute("pragma user_version").fetchone()
-        if version in _UPGRADES:
-            db.executescript(f"begin;{_UPGRADES[version]}commit;")
+        if 0 <= version < VERSION:
+            db.executescript(f"begin;{''.join(_STEPS[version:])}pragma user_version = {VERSION};commit;")
         elif version != VERSION:
             raise StoreError(f"the journal is of version {version}, not {VERSION}: name another journal.path")
 
@@ -113,7 +112,7 @@ class Store:
         `sqlite3.Error`, and then nothing of it is there."""
         with self._transaction() as db:
             db.executemany(
-                "insert or ignore into sessions values(?, ?, null, ?, ?, ?, ?, null)",
+                "insert or ignore into sessions values(?, ?, null, ?, ?, ?, ?, null, '')",
                 [
                     (
                         id,
@@ -135,6 +134,7 @@ class Store:
                 ("progress", {id: _PROGRESS.encode(p) for id, p in batch.progress.items()}),
                 ("voices", batch.voices),
                 ("ended", batch.ended),
+                ("key", batch.keys),
             ):
                 db.executemany(
                     f"update sessions set {column} = ? where id = ?", [(v, id) for id, v in values.items()]
@@ -213,7 +213,7 @@ class Store:
         """All of one session; raises `Damaged`."""
         with self._reading() as db:
             row = db.execute(
-                "select created, ended, token, read, start, progress, voices from sessions where id = ?",
+                "select created, ended, token, read, start, progress, voices, key from sessions where id = ?",
                 [session],
             ).fetchone()
             rows = db.execute(

@@ -95,15 +95,17 @@ class Stored:
     states: tuple[State, ...]
     """In order of `seq`."""
     voices: bytes | None = None
+    key: str = ""
+    """Name of the API key that it counts against."""
 
 
-Row = tuple[int, int | None, bytes, bytes, bytes, bytes, bytes | None]
+Row = tuple[int, int | None, bytes, bytes, bytes, bytes, bytes | None, str]
 """As `sessions` has it: created, ended, token, read, start, progress, voices."""
 
 
 def read_back(session: str, row: Row, rows: Sequence[tuple[bytes, int]]) -> Stored:
     """One session from its row and those of its events, (data, seq) in order of `seq`; raises `Damaged`."""
-    created, ended, token, read, start, progress, voices = row
+    created, ended, token, read, start, progress, voices, key = row
     try:
         opened = Opened(created, token, read, msgspec.json.decode(start, type=Start))
         states = tuple(decode(data, seq) for data, seq in rows)
@@ -112,7 +114,7 @@ def read_back(session: str, row: Row, rows: Sequence[tuple[bytes, int]]) -> Stor
         raise Damaged(str(error)) from None
     if far.settled and len(far.settled) < len(opened.start.tracks):
         raise Damaged(f"{len(opened.start.tracks)} tracks, {len(far.settled)} of them settled")
-    return Stored(session, opened, ended, far, states, voices)
+    return Stored(session, opened, ended, far, states, voices, key)
 
 
 def received_of(progress: bytes) -> int:
@@ -132,6 +134,7 @@ class Batch:
     progress: dict[str, Progress] = field(default_factory=dict)
     voices: dict[str, bytes] = field(default_factory=dict)
     ended: dict[str, int] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
     deliveries: dict[str, Delivery] = field(default_factory=dict)
     usage: dict[tuple[int, str], int] = field(default_factory=dict)
     """By day (since 1970) and name of a key: samples of audio."""
@@ -149,7 +152,7 @@ class Batch:
 
     def forget(self, session: str) -> None:
         """Leave out all that is about one session."""
-        for name in ("opened", "progress", "voices", "ended"):
+        for name in ("opened", "progress", "voices", "ended", "keys"):
             getattr(self, name).pop(session, None)
         self.states = {key: value for key, value in self.states.items() if key[0] != session}
         self.deliveries = {id: d for id, d in self.deliveries.items() if d.session != session}

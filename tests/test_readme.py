@@ -102,7 +102,17 @@ def test_every_server_setting_is_explained() -> None:
     sections = {field.name: field.type for field in msgspec.structs.fields(Settings)}
     missing = [
         f"{name}.{field.name}"
-        for name in ("server", "auth", "sites", "privacy", "engine", "encoder", "admission", "limits", "tracing")
+        for name in (
+            "server",
+            "auth",
+            "sites",
+            "privacy",
+            "engine",
+            "encoder",
+            "admission",
+            "limits",
+            "tracing",
+        )
         for field in msgspec.structs.fields(sections[name])
         if f"`{field.name}`" not in text
     ]

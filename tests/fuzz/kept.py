@@ -52,7 +52,7 @@ EVENTS = tuple(encode(state) for state in STATES)
 
 def _session(start: bytes, progress: bytes, voices: bytes, events: Sequence[bytes], sample: int) -> Meeting:
     """Everything that is made of a session's rows."""
-    row: Row = (1_700_000_000_000, None, b"t" * 32, b"r" * 32, start, progress, voices)
+    row: Row = (1_700_000_000_000, None, b"t" * 32, b"r" * 32, start, progress, voices, "bot")
     stored = read_back("s", row, [(data, seq) for seq, data in enumerate(events, 1)])
     log = log_of(stored)
     for name in FORMATS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.fake import FakeEncoder, say
+from streaming.auth import Caller
+from streaming.connection import Connection
+from streaming.keys import Scope
+from streaming.quota import Quotas
 from streaming.remembering import encode
 from streaming.restore import LOST
 from streaming.stored import Batch
+from streaming.wire.codec import JsonCodec
 from streaming.wire.messages import Ended, Read
 from tests.streaming.test_reader import reader, seen
 from tests.streaming.test_resume import CASES, WHOLE, audio, said, start_of
+from tests.support.channel import MemoryChannel
 from tests.support.comeback import Comeback
+from tests.support.keys import SPEAK, key
 from tests.support.lives import Lives, living
 from tests.support.sound import expected, s16, speech
 from tests.support.virtual import settle
@@ -231,6 +239,35 @@ def test_what_was_said_but_never_reached_the_disk_is_not_taken_back() -> None:
         await closed(client)
         assert client.channel.sent[-1]["code"] == "resume_refused"
         assert "last_seq" in client.channel.sent[-1]["message"]
+
+    living(body)
+
+
+def test_a_session_counts_against_its_key_in_the_next_process_too() -> None:
+    async def body(world: Lives) -> None:
+        client = Comeback(world, {}, SPOKEN, 2, 16_000)
+        bot = Caller("bot", frozenset({Scope.SPEAK}))
+        client.channel = MemoryChannel(4)
+        world.tasks.append(
+            asyncio.create_task(Connection(client.channel, JsonCodec(), world.services, bot).run())
+        )
+        await client.begin()
+        assert world.services.quotas.sessions("bot") == 1
+        while client.sent < len(SPOKEN) * 3 // 4:
+            await client.speak(3200)
+        await asyncio.sleep(1)
+        before = client.sent // 2
+        await world.die()
+        second = Quotas({"bot": key(SPEAK, Scope.SPEAK, minutes_a_day=1 / 60)}, lambda: 0.0)
+        world.services = replace(world.services, quotas=second)
+        await client.come_back()
+        assert second.sessions("bot") == 1
+        await client.end()
+        assert client.captions.error is not None
+        assert client.captions.error.code == "key_limit"
+        assert client.captions.receipt is not None
+        assert 16_000 <= client.captions.receipt.samples - before <= 17_600, "counted once, sent twice"
+        assert second.sessions("bot") == 0
 
     living(body)
 

@@ -44,12 +44,12 @@ def test_a_session_is_read_back_newest_states_in_order(store: Store) -> None:
         ("s", "flushed:x"): (4, Flushed(0, "x", 99)),
     }
     store.write(batch)
-    later = Batch(progress={"s": Progress((320, 640), 960)}, voices={"s": b"v"})
+    later = Batch(progress={"s": Progress((320, 640), 960)}, voices={"s": b"v"}, keys={"s": "bot"})
     later.states = {("s", "segment:1"): (7, segment(1, "one two")), ("s", "named:2"): (8, Named(0, 2, "Ann"))}
     store.write(later)
     found = store.load("s")
     assert found is not None
-    assert (found.opened, found.ended, found.voices) == (opened(), None, b"v")
+    assert (found.opened, found.ended, found.voices, found.key) == (opened(), None, b"v", "bot")
     assert found.progress == Progress((320, 640), 960)
     assert [s.seq for s in found.states] == [2, 4, 7, 8]
     assert found.states[2] == replace(segment(1, "one two"), seq=7)
@@ -138,10 +138,12 @@ def test_a_file_of_before_keys_were_counted_goes_on(tmp_path: Path) -> None:
     written(before, "s")
     before.close()
     with sqlite3.connect(tmp_path / "j") as db:
-        db.executescript("drop table usage; pragma user_version = 1;")
+        db.executescript("drop table usage; alter table sessions drop column key; pragma user_version = 1;")
     db.close()
     for store in (Store(tmp_path / "j"), Store(tmp_path / "j")):
-        assert store.load("s") is not None
+        found = store.load("s")
+        assert found is not None
+        assert found.key == ""
         store.write(Batch(usage={(7, "bot"): 10}))
         assert store.usage() == [(7, "bot", 10)]
         store.close()
