@@ -100,7 +100,7 @@ class Stored:
 
 
 Row = tuple[int, int | None, bytes, bytes, bytes, bytes, bytes | None, str]
-"""As `sessions` has it: created, ended, token, read, start, progress, voices."""
+"""As `sessions` has it: created, ended, token, read, start, progress, voices, key."""
 
 
 def read_back(session: str, row: Row, rows: Sequence[tuple[bytes, int]]) -> Stored:
