@@ -179,7 +179,8 @@ class Routes:
         metrics.utilisation.set(load.utilisation)
         metrics.stretch.set(load.stretch)
         metrics.brief.set(load.brief)
-        metrics.look()
+        sessions = self._services.sessions
+        metrics.look(idle=not sessions.seated and not sessions.active)
         metrics.engine_counts.show(self._services.engine_counts())
         return PlainTextResponse(
             metrics.exposition(), headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"}

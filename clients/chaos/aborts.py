@@ -15,7 +15,7 @@ from clients.aio import ClientError, stream_url
 from clients.captions import Captions
 from streaming.wire.messages import End, Flush
 
-from .faults import dialer, say
+from .faults import meet, say
 from .talk import CODEC, Trial, follow
 
 BEFORE = ("connect", "request", "open", "half_start", "start")
@@ -33,7 +33,7 @@ async def abort(url: str, drawn: random.Random, trial: Trial) -> None:
         await _early(url, drawn, state, trial)
         return
     scene, shown = trial.draw(drawn), Captions()
-    socket, ready = await dialer(url).dial(scene.start)
+    socket, ready = await meet(url, scene.start)
     following = asyncio.create_task(follow(url, ready, shown))
     listening = asyncio.create_task(_drain(socket))
     if state != "ready":
@@ -62,7 +62,7 @@ async def crowd(url: str, drawn: random.Random, trial: Trial) -> None:
             if state in BEFORE:
                 await _early(url, own, state, trial)
                 return
-            socket, _ = await dialer(url).dial(trial.draw(own, 1.0, 2.0).start)
+            socket, _ = await meet(url, trial.draw(own, 1.0, 2.0).start)
             await leave(socket, own)
 
     async with asyncio.TaskGroup() as tasks:

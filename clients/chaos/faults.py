@@ -11,12 +11,12 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from clients.captions import Captions
-from clients.dialing import Deadlines, Dialer, Disconnected, receive
+from clients.dialing import ClientError, Deadlines, Dialer, Disconnected, receive
 from streaming.wire.errors import CloseCode
-from streaming.wire.messages import End, Error, Flush, Resume
+from streaming.wire.messages import End, Error, Flush, Ready, Resume, Start
 
 from .line import Fault, How, line
-from .talk import CODEC, Trial, converse, follow
+from .talk import CODEC, TRIES, Trial, converse, follow
 
 BREAKS: tuple[How, How] = ("close", "reset")
 
@@ -24,6 +24,18 @@ BREAKS: tuple[How, How] = ("close", "reset")
 def dialer(url: str) -> Dialer:
     """For connections that we lead by hand."""
     return Dialer(url, CODEC, Deadlines())
+
+
+async def meet(url: str, start: Start) -> tuple[ClientConnection, Ready]:
+    """A session, led by hand; who is refused for want of room comes again. Raises `ClientError`."""
+    for attempt in range(TRIES):
+        try:
+            return await dialer(url).dial(start)
+        except ClientError as error:
+            if not error.retryable or attempt == TRIES - 1:
+                raise
+        await asyncio.sleep(min(10.0, 0.5 * 2**attempt))
+    raise AssertionError("the last try has raised")
 
 
 async def cut(url: str, drawn: random.Random, trial: Trial) -> None:
@@ -84,7 +96,7 @@ async def reader(url: str, drawn: random.Random, trial: Trial) -> None:
         Fault(down=drawn.randint(1, 6_000), how=drawn.choice(BREAKS)) for _ in range(drawn.randint(1, 8))
     ]
     async with line(url, faults) as broken:
-        socket, ready = await dialer(url).dial(scene.start)
+        socket, ready = await meet(url, scene.start)
         captions.receive(ready)
         async with asyncio.TaskGroup() as tasks:
             following = tasks.create_task(follow(broken.url, ready, shown))
@@ -102,7 +114,7 @@ async def takeover(url: str, drawn: random.Random, trial: Trial) -> None:
     """The session is taken over by a newer connection, again and again, while older ones go on sending what
     they still had: audio that the newer one sends too."""
     scene, captions = trial.draw(drawn), Captions()
-    socket, ready = await dialer(url).dial(scene.start)
+    socket, ready = await meet(url, scene.start)
     captions.receive(ready)
     async with asyncio.TaskGroup() as tasks:
         for _ in range(drawn.randint(1, 4)):
@@ -130,7 +142,7 @@ async def ragged(url: str, drawn: random.Random, trial: Trial) -> None:
     """Packets of one byte and of none, fragments, pings and flushes between them in any order, and after a
     resume flushes and the end that were said before."""
     scene, captions = trial.draw(drawn, 4.0, 10.0), Captions()
-    socket, ready = await dialer(url).dial(scene.start)
+    socket, ready = await meet(url, scene.start)
     captions.receive(ready)
     hearing = asyncio.create_task(hear(socket, captions))
     half = len(scene.data) // 2 // scene.stride * scene.stride

@@ -31,7 +31,8 @@ class Fault:
 
 @dataclass
 class Line:
-    """Faults of the connections in the order in which they are made; what comes after the last is spared."""
+    """Faults of the connections in the order in which they are made; one that did not strike, for the server
+    refused the connection, say, is the next one's. What comes after the last is spared."""
 
     target: tuple[str, int]
     faults: list[Fault]
@@ -46,7 +47,10 @@ class Line:
         self._tasks.add(task)
         # Only `close` cancels, and the streams of 3.11 would log it as an error.
         with suppress(asyncio.CancelledError):
-            await self._carry(reader, writer, self.faults.pop(0) if self.faults else Fault())
+            fault, hit = self.faults.pop(0) if self.faults else None, asyncio.Event()
+            await self._carry(reader, writer, fault or Fault(), hit)
+            if fault is not None and not hit.is_set():
+                self.faults.insert(0, fault)
         self._tasks.discard(task)
 
     async def close(self) -> None:
@@ -56,7 +60,9 @@ class Line:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, fault: Fault) -> None:
+    async def _carry(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, fault: Fault, hit: asyncio.Event
+    ) -> None:
         try:
             their_reader, their_writer = await _dial(self.target, small=fault.crawl is not None)
         except OSError:
@@ -64,8 +70,10 @@ class Line:
             return
         struck = asyncio.Event()
         pumps = [
-            asyncio.create_task(self._pump(reader, their_writer, fault.up, fault, struck, None)),
-            asyncio.create_task(self._pump(their_reader, writer, fault.down, fault, struck, fault.crawl)),
+            asyncio.create_task(self._pump(reader, their_writer, fault.up, fault, (hit, struck), None)),
+            asyncio.create_task(
+                self._pump(their_reader, writer, fault.down, fault, (hit, struck), fault.crawl)
+            ),
         ]
         watch = asyncio.create_task(struck.wait())
         try:
@@ -90,9 +98,11 @@ class Line:
         writer: asyncio.StreamWriter,
         left: int | None,
         fault: Fault,
-        struck: asyncio.Event,
+        events: tuple[asyncio.Event, asyncio.Event],
         crawl: int | None,
     ) -> None:
+        """`events`: the fault came true; the connection ends of it."""
+        hit, struck = events
         with suppress(OSError):
             while data := await reader.read(_CRAWL_PIECE if crawl else _PIECE):
                 if crawl and not struck.is_set():
@@ -103,6 +113,7 @@ class Line:
                 if left is None or (left := left - len(data)) > 0:
                     continue
                 self.struck += 1
+                hit.set()
                 if fault.how != "stall":
                     struck.set()
                     return

@@ -25,9 +25,9 @@ LIMIT_S = 240.0
 POOL = min(32, (os.cpu_count() or 1) + 4)
 """Threads of asyncio's pool, which come when they are first needed and stay."""
 
-BLOCKS = 0.15
-"""Share by which Python's memory may have grown: caches, and garbage that was not collected yet. Resident
-memory tells nothing of leaks, for the allocator keeps what the busiest moment took."""
+BLOCKS = 0.1
+"""Share by which Python's memory may have grown: caches, and sessions that ended lately. Resident memory
+tells nothing of leaks, for the allocator keeps what the busiest moment took."""
 
 Lines = Callable[[str, random.Random, Trial], Awaitable[None]]
 Crashes = Callable[[random.Random, Trial], Awaitable[None]]

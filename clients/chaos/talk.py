@@ -86,7 +86,8 @@ async def converse(
                 # Before `ready` nothing was promised: a broken connection means to begin anew.
                 if captions.ready is not None or not error.retryable or attempt == TRIES - 1:
                     raise
-                await asyncio.sleep(drawn.uniform(0.1, 1.0))
+                # So is a refusal for want of room, as servers at their limit say it.
+                await asyncio.sleep(min(10.0, drawn.uniform(0.1, 1.0) * 2**attempt))
     except ClientError as error:
         trial.faults.append(f"lost: {error}")
     answered = [flushed.id for flushed in captions.flushed]

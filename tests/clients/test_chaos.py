@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
+from clients.aio import connect
 from clients.captions import Captions
 from clients.chaos.line import Fault, line
 from clients.chaos.machine import Level, level, of_process
@@ -128,6 +129,25 @@ async def test_a_line_is_cut_at_the_byte() -> None:
     trial, drawn = Trial(), random.Random(3)
     async with server() as running, line(running.http(""), [Fault(up=40_000, how="reset")]) as broken:
         await converse(broken.url, draw(drawn), drawn, trial)
+    assert (trial.faults, trial.resumes, broken.struck) == ([], 1, 1)
+
+
+@pytest.mark.e2e
+async def test_a_refused_connection_uses_no_fault_up() -> None:
+    """Or a server at its limit would spare its clients."""
+    trial, drawn = Trial(), random.Random(3)
+    async with (
+        server(max_sessions=1) as running,
+        line(running.http(""), [Fault(up=40_000, how="reset")]) as broken,
+    ):
+        async with connect(running.http("")) as first:
+            waiting = asyncio.create_task(converse(broken.url, draw(drawn), drawn, trial))
+            while not running.services.metrics.refused.value(reason="overloaded"):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await first.end()
+            async for _ in first:
+                pass
+        await waiting
     assert (trial.faults, trial.resumes, broken.struck) == ([], 1, 1)
 
 
