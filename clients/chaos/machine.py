@@ -20,12 +20,15 @@ from clients.launch import LaunchError, Server, serving
 RESUME_S = 30.0
 """How long our servers keep sessions without a client: longer than any fault, short enough to wait for."""
 
+# Who may come in under load is another question, and on a busy machine the answer would be nobody.
 _SETTINGS = """
 [server]
 log_level = "warning"
 keep_finished_s = 5.0
 [journal]
 path = "{folder}"
+[admission]
+on = false
 [limits]
 max_sessions = 2000
 resume_s = {resume_s}
