@@ -17,6 +17,7 @@ from .policies.serving import ModelFacts
 from .sglang.flags import LaunchSettings, Machine
 from .sglang.folders import serving_folder
 from .sglang.launcher import find_machine, weights_of, what_fits
+from .speakers import weights as speakers
 from .tuning import Row, see
 from .weights import DEFAULT_MODEL, PACKAGED, find_weights
 
@@ -49,7 +50,7 @@ _DISTRIBUTIONS = (
 
 def examine(model: str) -> list[Finding]:
     """Look at everything the embedded engine needs to serve `model`; loads nothing heavy."""
-    return [_python(), *map(_distribution, _DISTRIBUTIONS), _voice(), *_weights(model)]
+    return [_python(), *map(_distribution, _DISTRIBUTIONS), _voice(), *_weights(model), _speakers()]
 
 
 def main(argv: Sequence[str]) -> int:
@@ -139,6 +140,15 @@ def _voice() -> Finding:
     except EngineError as error:
         return Finding("voice activity detection", False, str(error))
     return Finding("voice activity detection", True, "the neural stage loads")
+
+
+def _speakers() -> Finding:
+    """Without them everything else works."""
+    subject = "speaker networks"
+    try:
+        return Finding(subject, True, f"{speakers.find()}", needed=False)
+    except EngineError as error:
+        return Finding(subject, False, str(error), speakers.REMEDY, needed=False)
 
 
 def _weights(model: str) -> list[Finding]:

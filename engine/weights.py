@@ -270,12 +270,12 @@ def _from_hub(name: str, *, fetch: bool) -> Path:
 def main(argv: Sequence[str]) -> int:
     """`seamscribe weights [NAME] [--to DIR [--format hf]]`: list, verify, copy or convert.
 
-    Exit status 1 if something is missing.
+    Exit status 1 if a packaged model is missing; the speaker networks are listed, and can be done without.
     """
-    if argv and argv[0] == "speakers":
-        from .speakers.weights import main as speakers  # it needs this module
+    from .speakers import weights as speakers  # it needs this module
 
-        return speakers(argv[1:])
+    if argv and argv[0] == "speakers":
+        return speakers.main(argv[1:])
     parser = argparse.ArgumentParser(
         prog="seamscribe weights",
         description="Find and verify model weights; the name `speakers` brings the speaker networks.",
@@ -292,7 +292,9 @@ def main(argv: Sequence[str]) -> int:
     if options.name is None:
         if options.to is not None:
             parser.error("--to needs the name of a model")
-        return max([_report(model) for model in PACKAGED])
+        missing = max([_report(model) for model in PACKAGED])
+        speakers.report()
+        return missing
     try:
         folder = find_weights(_short(options.name))
         if options.to is not None:

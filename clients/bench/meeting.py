@@ -10,7 +10,7 @@ import random
 import wave
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +115,42 @@ def absence(turns: Sequence[Spoken]) -> tuple[str, float]:
         gaps = [after[0] - before[1] for before, after in pairwise(mine)]
         found = max(found, (person, max(gaps, default=0.0)), key=lambda item: item[1])
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """Somebody was silent for long, and came back."""
+
+    speaker: str
+    away_s: float
+    before: str | None
+    """The label that most of their speech before has, None where nothing of it was heard."""
+    after: str | None
+
+    @property
+    def known(self) -> bool:
+        """Whether the label is the same, and a label."""
+        return self.before == self.after and self.before not in (None, "unknown")
+
+
+def returned(reference: Sequence[Spoken], hypothesis: Sequence[Spoken], least_s: float) -> Return | None:
+    """What became of whoever is silent longest; None where that is less than `least_s`."""
+    who, away_s = absence(reference)
+    if away_s < least_s:
+        return None
+    mine = sorted((t for t in reference if t.speaker == who), key=lambda t: t.start_s)
+    back = next(n for n, (one, two) in enumerate(pairwise(mine), 1) if two.start_s - one.end_s == away_s)
+    return Return(who, away_s, _label(mine[:back], hypothesis), _label(mine[back:], hypothesis))
+
+
+def _label(said: Sequence[Spoken], hypothesis: Sequence[Spoken]) -> str | None:
+    """Who is heard most where somebody speaks."""
+    shared: dict[str, float] = {}
+    for turn, heard in product(said, hypothesis):
+        both = min(turn.end_s, heard.end_s) - max(turn.start_s, heard.start_s)
+        if both > 0:
+            shared[heard.speaker] = shared.get(heard.speaker, 0.0) + both
+    return max(shared, key=lambda label: (shared[label], label), default=None)
 
 
 def write(meeting: Meeting, folder: Path, name: str = "meeting") -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from msgspec.structs import replace as with_fields
 
+from clients.aio import Refused
 from clients.audio import RATE
 from clients.play import Arrival, Pace, Playback, play
 from clients.stats import Summary, summarize
@@ -25,6 +26,7 @@ from streaming.core.speakers import LinkerSettings
 from streaming.wire.messages import Options, Segment, Speaker, Start
 
 from . import speakers_senko
+from .meeting import Return, returned
 from .scoring import Errors
 from .speakers_direct import as_float, link, listen, whole
 from .speakers_refs import Recording, Spoken
@@ -33,6 +35,11 @@ from .speakers_scores import Der, counterparts, der, jer, word_errors
 COLLAR_S = 0.25
 GAP_S = 0.5
 """Words of one speaker nearer than this are one turn: references bridge pauses of that length too."""
+AWAY_S = 300.0
+"""Who is silent for so long and comes back is reported by themselves."""
+REFUSED = 12
+"""How often a recording is offered to a server that says it is busy, `AGAIN_S` apart."""
+AGAIN_S = 5.0
 SENKO_S = 900.0
 _BLOCK = 32_000
 
@@ -57,6 +64,8 @@ class Scores:
     delays: tuple[float, ...] = ()
     """From each rightly attributed word's end until its speaker was right for good, seconds."""
     faults: tuple[str, ...] = ()
+    back: Return | None = None
+    """Whether somebody who was silent for `AWAY_S` and more was known again."""
 
 
 def scores(name: str, system: str, recording: Recording, turns: Sequence[Spoken]) -> Scores:
@@ -69,6 +78,7 @@ def scores(name: str, system: str, recording: Recording, turns: Sequence[Spoken]
         collar=der(recording.turns, turns, collar_s=COLLAR_S),
         jer=jer(recording.turns, turns),
         count_error=len(known) - len(recording.speakers),
+        back=returned(recording.turns, turns, AWAY_S),
     )
 
 
@@ -100,13 +110,27 @@ class Log:
                 history.append((at_s, speaker))
 
 
+async def _played(url: str, recording: Recording, speed: float) -> tuple[Log, Playback]:
+    """Play one recording; comes again where a server that is still busy with the last one refuses it."""
+    data = recording.pcm.tobytes()
+    start = Start(language=recording.language, options=Options(speakers=True))
+    for left in reversed(range(REFUSED)):
+        log, playback = Log(), Playback(recording.name)
+        pieces = (data[at : at + _BLOCK] for at in range(0, len(data), _BLOCK))
+        try:
+            await play(playback, url, start, pieces, Pace(speed=speed), log.hear)
+        except Refused as error:
+            if not (error.retryable and left):
+                raise
+            await asyncio.sleep(AGAIN_S)
+        else:
+            return log, playback
+    raise AssertionError("the last refusal is raised")
+
+
 async def live(url: str, recording: Recording, speed: float) -> Scores:
     """Play one recording and score what the server says."""
-    log, playback = Log(), Playback(recording.name)
-    data = recording.pcm.tobytes()
-    pieces = (data[at : at + _BLOCK] for at in range(0, len(data), _BLOCK))
-    start = Start(language=recording.language, options=Options(speakers=True))
-    await play(playback, url, start, pieces, Pace(speed=speed), log.hear)
+    log, playback = await _played(url, recording, speed)
     words = [
         Spoken(word.start_ms / 1000, word.end_ms / 1000, _name(segment.speaker), word.text)
         for segment in playback.captions.ordered()

@@ -96,7 +96,15 @@ def show(rows: Sequence[Scores], sums: Sequence[Total]) -> None:
             str(row.revisions),
         )
     console.print(table)
+    for row in rows:
+        if row.back is not None:
+            console.print(f"{row.name}, {row.system}: {_back(row.back)}")
     console.print(_sums(sums))
+
+
+def _back(back: meeting.Return) -> str:
+    known = "known again" if back.known else "NOT known again"
+    return f"{back.speaker} away {back.away_s:.0f} s, {back.before} before, {back.after} after: {known}"
 
 
 def _sums(sums: Sequence[Total]) -> Table:

@@ -220,3 +220,11 @@ def main(argv: Sequence[str]) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
+
+
+def report() -> None:
+    """A line of `seamscribe weights`: where the networks are, or what is wrong and the remedy."""
+    try:
+        sys.stdout.write(f"speakers: verified: {find()}\n")
+    except WeightsError as error:
+        sys.stdout.write(f"speakers: {error}\n")

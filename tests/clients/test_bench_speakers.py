@@ -158,3 +158,26 @@ def test_a_meeting_takes_six(tmp_path: Path) -> None:
 def test_no_reference_is_told(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="--select nothing"):
         recordings(utterances(tmp_path, 1), "nothing", pytest.fail)
+
+
+def test_who_was_away_is_known_again_under_the_same_label_only() -> None:
+    said = (Spoken(0, 10, "a"), Spoken(10, 15, "b"), Spoken(900, 905, "a"), Spoken(905, 915, "b"))
+
+    def heard(*labels: str) -> list[Spoken]:
+        return [Spoken(t.start_s, t.end_s, label) for t, label in zip(said, labels, strict=True)]
+
+    assert meeting.returned(said, heard("1", "2", "1", "2"), 600) == meeting.Return("a", 890, "1", "1")
+    for labels, known in (
+        (("1", "2", "1", "2"), True),
+        (("1", "2", "3", "2"), False),
+        (("1", "2", "2", "2"), False),
+        (("unknown", "2", "unknown", "2"), False),
+        (("1", "2", "unknown", "2"), False),
+    ):
+        back = meeting.returned(said, heard(*labels), 600)
+        assert back is not None
+        assert back.known == known, labels
+    assert meeting.returned(said, heard("1", "2", "1", "2"), 900) is None
+    nothing = meeting.returned(said, [], 600)
+    assert nothing is not None
+    assert not nothing.known

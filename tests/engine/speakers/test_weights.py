@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from engine.doctor import Finding, examine
 from engine.speakers import weights
 from engine.speakers.encoder import open_encoder
 from engine.speakers.weights import NETWORKS, PINS, PinnedMember, PinnedWheel
@@ -115,3 +116,19 @@ def test_the_command_takes_a_wheel(tmp_path: Path, capsys: pytest.CaptureFixture
     written(weights.folder())
     assert main(["speakers"]) == 0
     assert capsys.readouterr().out == f"{weights.folder()}\n"
+
+
+def test_the_list_of_weights_and_the_doctor_show_them(capsys: pytest.CaptureFixture[str]) -> None:
+    def shown() -> tuple[str, Finding]:
+        main([])
+        listed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("speakers: ")]
+        assert len(listed) == 1
+        return listed[0], next(f for f in examine("/nowhere") if f.subject == "speaker networks")
+
+    line, finding = shown()
+    assert line.endswith("seamscribe weights speakers")
+    assert (finding.good, finding.needed, finding.remedy) == (False, False, "seamscribe weights speakers")
+    written(weights.folder())
+    line, finding = shown()
+    assert line == f"speakers: verified: {weights.folder()}"
+    assert (finding.good, finding.detail) == (True, str(weights.folder()))
