@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clients.captions import Captions
-from engine.fake import FakeScript
+from engine.fake import FakeEncoder, FakeScript, say
 from streaming.splice import Splice
 from tests.support.comeback import Comeback
 from tests.support.sound import expected, s16, speech
@@ -101,6 +101,48 @@ def test_cut_anywhere_and_resumed_a_session_says_what_it_would_have_said(
         check_numbers(client.channel)
 
     serving(body)
+
+
+def talked() -> bytes:
+    """Three people, one of them twice, with a pause after each."""
+    pieces = []
+    for voice, seconds in ((1, 6), (2, 5), (1, 4), (3, 6)):
+        pieces += [say(seconds * 16_000, voice), np.zeros(16_000, np.float32)]
+    return s16(np.concatenate(pieces))
+
+
+def told_apart(steps: list[tuple[int, int, float]]) -> dict[str, Any]:
+    """What a conversation comes to, cut by `steps`: bytes sent before, messages lost, seconds away."""
+    result: dict[str, Any] = {}
+
+    async def body(world: World) -> None:
+        client = Comeback(world, {"options": {"speakers": True}}, talked(), 2, 16_000)
+        await client.begin()
+        for size, lost, away_s in steps:
+            for at in range(0, size, 6400):
+                await client.speak(min(size - at, 6400))
+                await settle()
+            await client.come_back(away_s=away_s, lost=lost)
+        await client.end()
+        assert client.captions.faults == []
+        result.update(said(client.captions))
+
+    serving(body, encoder=FakeEncoder())
+    return result
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 400_000), st.integers(0, 5), st.sampled_from([0.0, 7.0, 100.0])),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_speakers_survive_a_cut_anywhere(steps: list[tuple[int, int, float]]) -> None:
+    whole = told_apart([])
+    assert {speaker for _, speaker, *_ in whole["words"]} == {1, 2, 3}
+    assert told_apart(steps) == whole
 
 
 @given(

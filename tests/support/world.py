@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.contract import Audio, Recognizer
+from engine.contract import Audio, Recognizer, SpeakerEncoder
 from engine.dispatcher import Dispatcher, DispatchSettings
 from engine.fake import FakeDetector, FakeRecognizer, FakeScript
 from streaming.app import observer
@@ -53,9 +53,10 @@ def serving(
     script: FakeScript | None = None,
     *,
     recognizer: Recognizer | None = None,
+    encoder: SpeakerEncoder | None = None,
     **limits: Any,
 ) -> None:
-    """`recognizer` takes the scripted engine's place."""
+    """`recognizer` takes the scripted engine's place; with an `encoder` voices are told apart."""
 
     async def main() -> None:
         engine, metrics = FakeRecognizer(script or FakeScript(delay_s=0.05)), Metrics()
@@ -67,6 +68,7 @@ def serving(
             sessions=Sessions(ServerSettings(), bounds),
             dispatcher=dispatcher,
             detector=FakeDetector(),
+            encoder=encoder,
             metrics=metrics,
             inline=1 << 30,  # threads have no virtual time
         )
