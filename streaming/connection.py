@@ -30,6 +30,7 @@ from .wire.messages import (
     ClientMessage,
     End,
     Flush,
+    Name,
     Ready,
     Resume,
     Start,
@@ -269,6 +270,8 @@ class Serving:
             raise after_end(message)
         if isinstance(message, Audio | Flush | Alive | End):
             live.take(message)
+        elif isinstance(message, Name):
+            _rename(live, message)
         else:
             raise ProtocolError(
                 "started", f"{_name(message)} came in a session: open a new connection for it", field="type"
@@ -299,6 +302,18 @@ def decoded(data: str | bytes, codec: Codec, most: int) -> ClientMessage:
     if len(data) > most:
         raise too_big(len(data), most)
     return codec.decode(data)
+
+
+def _rename(live: Live, message: Name) -> None:
+    try:
+        live.rename(message.speaker, message.name)
+    except KeyError:
+        raise ProtocolError(
+            "unknown_speaker",
+            f"speaker: nobody here has the number {message.speaker}: use one that segments carry, of a track"
+            " its index and one",
+            field="speaker",
+        ) from None
 
 
 def _name(message: ClientMessage) -> str:

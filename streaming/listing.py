@@ -68,6 +68,7 @@ def _line(summary: Summary, services: Services) -> dict[str, Any]:
         state = "waiting" if summary.ended is None else "ended"
     return {
         "session": summary.id,
+        "label": summary.label,
         "state": state,
         "started": _time(summary.created),
         "ended": None if summary.ended is None else _time(summary.ended),

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from .stored import Batch, Delivery, Progress, Stored, Summary, encode, read_back, received_of
+from .stored import Batch, Delivery, Progress, Stored, Summary, encode, label_of, read_back, received_of
 
 BUSY_S = 2.0
 """So long another process may hold the database."""
@@ -233,11 +233,11 @@ class Store:
         """Sessions, newest first; those after (`created`, id) in this order."""
         with self._reading() as db:
             rows = db.execute(
-                "select id, created, ended, progress from sessions where (created, id) < (?, ?)"
+                "select id, created, ended, progress, start from sessions where (created, id) < (?, ?)"
                 " order by created desc, id desc limit ?",
                 [*(before or (1 << 62, "")), most],
             ).fetchall()
-        return [Summary(id, c, e, received_of(p)) for id, c, e, p in rows]
+        return [Summary(id, c, e, received_of(p), label_of(start)) for id, c, e, p, start in rows]
 
     def usage(self) -> list[tuple[int, str, int]]:
         """Of each day that is kept what each key used: day (since 1970), name, samples of audio."""

@@ -82,6 +82,7 @@ class Summary:
     created: int
     ended: int | None
     received: int
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,14 @@ def received_of(progress: bytes) -> int:
         return msgspec.json.decode(progress, type=Progress).received
     except (msgspec.DecodeError, UnicodeDecodeError):
         return 0
+
+
+def label_of(start: bytes) -> str:
+    """What a session's client calls it; empty where the disk has damaged that."""
+    try:
+        return msgspec.json.decode(start, type=Start).label
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
 
 
 @dataclass(slots=True)

@@ -50,7 +50,7 @@ class Bridge:
         self._patience_s = patience_s
         self._ignored = ignored
         self._heard: deque[ClientMessage | WireError] = deque()
-        self._greeted = False
+        self._greeted = self._left = False
         self._quiet_s = 0.0
         self._error: Error | None = None
         self._turn = asyncio.Lock()
@@ -83,6 +83,8 @@ class Bridge:
         if not self._greeted:
             self._greeted = True
             return self._dialect.greet()
+        if self._left:
+            raise ChannelClosed(for_good=True)
         try:
             async with asyncio.timeout(TICK_S):
                 frame = await self._channel.receive()
@@ -91,7 +93,8 @@ class Bridge:
             self._quiet_s += TICK_S
             return self._dialect.tick(self._quiet_s)
         except ChannelClosed:
-            raise ChannelClosed(for_good=True) from None
+            self._left = True
+            return self._dialect.gone()
         self._quiet_s = 0.0
         return self._dialect.hear(frame)
 

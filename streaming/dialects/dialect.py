@@ -75,6 +75,10 @@ class Dialect(Protocol):
         """Nothing has come for so long although it would have been taken; comes every second of it."""
         ...
 
+    def gone(self) -> Iterable[Heard]:
+        """The client has left without a word; what of it was still held back."""
+        ...
+
     def say(self, message: ServerMessage) -> Iterable[Frame]:
         """One message of the session: never an `Error`, which `close` is given."""
         ...
@@ -94,6 +98,10 @@ class Translator:
         return ()
 
     def tick(self, quiet_s: float) -> Iterable[Heard]:
+        """Nothing."""
+        return ()
+
+    def gone(self) -> Iterable[Heard]:
         """Nothing."""
         return ()
 

@@ -90,6 +90,8 @@ class Start(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True,
     voices: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...], Meta(max_length=64)] = ()
     """Names of enrolled voices that may be recognized here."""
     options: Options = Options()
+    label: Annotated[str, Meta(max_length=128)] = ""
+    """What the client calls this session, for the list of sessions: the id of a call or a bot, say."""
     token: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
     """Key or single-use token, where neither a header nor a subprotocol brought it."""
 
@@ -143,7 +145,16 @@ class Alive(Struct, frozen=True, forbid_unknown_fields=True, tag="alive"):
     """The client is there, though it has no audio for now: its silence counts from here."""
 
 
-ClientMessage = Start | Resume | Read | Audio | Flush | Alive | End
+class Name(Struct, frozen=True, forbid_unknown_fields=True, tag="name"):
+    """From now on, and for everything said before, this speaker has this name; told to all as `named`."""
+
+    speaker: Annotated[int, Meta(ge=1, le=9_999)]
+    """As segments carry it; that of a track is its index and one."""
+    name: Annotated[str, Meta(max_length=64)]
+    """Empty: by number again."""
+
+
+ClientMessage = Start | Resume | Read | Audio | Flush | Alive | Name | End
 
 
 class Limits(Struct, frozen=True):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+from streaming.dialects import acs, attendee, recall, twilio
 from tests.support.server import server
 
 DOCS = Path(__file__).resolve().parents[2] / "clients" / "docs"
+BOTS = (twilio.WAY, recall.WAY, attendee.WAY, acs.WAY)
 
 
 @pytest.mark.e2e
@@ -31,3 +35,15 @@ async def test_snippets_of_kyutai_and_vosk() -> None:
             assert (child.returncode, said) == (0, b"")
             answers = out.splitlines()
         assert answers == [b'{"partial":""}'] * 5 + [b'{"text":""}']
+
+
+def test_the_page_of_bots_names_the_addresses_there_are() -> None:
+    text = (DOCS / "bots.md").read_text("utf-8")
+    assert set(re.findall(r"wss://HOST(/[a-z]+)", text)) == {way.path for way in BOTS}
+    for way in BOTS:
+        assert all(f"wss://HOST{way.path}?{name}=KEY" in text for name in way.key_queries)
+    for snippet in re.findall(r"```json\n(.*?)```", text, re.DOTALL):
+        json.loads(snippet)
+    (call,) = re.findall(r"```xml\n(.*?)```", text, re.DOTALL)
+    given = {one.get("name", "") for one in ElementTree.fromstring(call).iter("Parameter")}
+    assert given == {"token", "inbound", "language"}

@@ -22,7 +22,7 @@ from streaming.errors import SettingsError
 from streaming.settings import EngineSettings, JournalSettings, LimitSettings, Settings
 from streaming.store import Store
 from streaming.transcripts import FORMATS
-from streaming.wire.messages import Ack
+from streaming.wire.messages import Ack, Start
 from tests.support.server import listening
 from tests.support.sound import expected, s16, speech
 
@@ -76,11 +76,12 @@ async def test_transcripts_outlive_the_process_in_every_format(tmp_path: Path) -
 async def test_the_list_goes_page_by_page_and_tells_who_lives(tmp_path: Path) -> None:
     async with process(tmp_path) as client:
         ids = [await spoken(client, "x.") for _ in range(3)]
-        async with connect(str(client.base_url)) as stream:
+        async with connect(str(client.base_url), Start(label="call 7")) as stream:
             ids.append(stream.ready.session)
             page = (await client.get("/v1/sessions", params={"limit": 3})).json()
             assert [s["session"] for s in page["sessions"]] == ids[:0:-1]
             assert [s["state"] for s in page["sessions"]] == ["live", "ended", "ended"]
+            assert [s["label"] for s in page["sessions"]] == ["call 7", "", ""]
             assert page["sessions"][0]["ended"] is None
             assert page["sessions"][1]["audio_ms"] == 1000
             assert page["sessions"][1]["started"] <= page["sessions"][1]["ended"]

@@ -1,0 +1,44 @@
+"""Azure Communication Services' audio streaming: a call, mixed or each participant apart. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from streaming.wire.errors import ProtocolError
+
+from .bots import MIX, Bot, Piece, clock, samples
+from .dialect import Dialect, Handshake, Heard, Ignored, Way
+
+PATH = "/acs"
+
+
+class Acs(Bot):
+    """One call."""
+
+    _coded = 16_000
+    """Samples a second, as the metadata have it."""
+
+    def read(self, message: dict[str, Any]) -> Iterable[Heard | Piece]:
+        """`AudioMetadata` first, then `AudioData`."""
+        match message.get("kind"):
+            case "AudioMetadata":
+                about = message["audioMetadata"]
+                if str(about.get("encoding", "PCM")).upper() != "PCM" or about.get("channels", 1) != 1:
+                    raise ProtocolError("unsupported_encoding", "audioMetadata: use PCM with one channel")
+                self._coded = int(about.get("sampleRate", self._coded))
+                self.call(str(about.get("subscriptionId") or ""))
+                return ()
+            case "AudioData":
+                data = message["audioData"]
+                who = str(data.get("participantRawID") or MIX)[:128]
+                return [Piece(who, clock(data.get("timestamp")), samples(data["data"]), self._coded)]
+            case other:
+                return [Ignored((f"kind {str(other)[:40]}",))]
+
+
+def _open(handshake: Handshake) -> Dialect:
+    return Acs(handshake)
+
+
+WAY = Way("acs", PATH, _open, key_queries=("token",))
