@@ -7,7 +7,7 @@ from typing import Any
 
 from streaming.wire.errors import ProtocolError
 
-from .bots import MIX, Bot, Piece, clock, samples
+from .bots import MIX, Bot, Piece, clock, rate_of, samples
 from .dialect import Dialect, Handshake, Heard, Ignored, Way
 
 PATH = "/acs"
@@ -26,7 +26,7 @@ class Acs(Bot):
                 about = message["audioMetadata"]
                 if str(about.get("encoding", "PCM")).upper() != "PCM" or about.get("channels", 1) != 1:
                     raise ProtocolError("unsupported_encoding", "audioMetadata: use PCM with one channel")
-                self._coded = int(about.get("sampleRate", self._coded))
+                self._coded = rate_of(about.get("sampleRate", self._coded))
                 self.call(str(about.get("subscriptionId") or ""))
                 return ()
             case "AudioData":

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .bots import MIX, Bot, Piece, samples, seconds
+from .bots import MIX, Bot, Piece, rate_of, samples, seconds
 from .dialect import Dialect, Handshake, Heard, Ignored, Way
 
 PATH = "/attendee"
@@ -29,7 +29,7 @@ class Attendee(Bot):
         data, at = message["data"], seconds(message["data"].get("timestamp_ms"))
         who = MIX if trigger == "realtime_audio.mixed" else str(data["participant_uuid"])[:128]
         at_s = None if at is None else at / 1000
-        return [Piece(who, at_s, samples(data["chunk"]), int(data.get("sample_rate", self.rate)))]
+        return [Piece(who, at_s, samples(data["chunk"]), rate_of(data.get("sample_rate", self.rate)))]
 
 
 def _open(handshake: Handshake) -> Dialect:

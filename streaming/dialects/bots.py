@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from streaming.wire.errors import ProtocolError
+from streaming.wire.errors import ProtocolError, shown
 from streaming.wire.messages import (
     Alive,
     Audio,
@@ -38,6 +38,7 @@ from .query import Query
 from .roster import Roster
 
 TRACKS = 8
+SLOWEST, FASTEST = 8_000, 48_000
 FLUSH_S = 2.0
 """After so long without a piece what was said is made final."""
 
@@ -65,7 +66,7 @@ def wishes_of(query: Query) -> Wishes:
     """Raises `ProtocolError` naming the field and the remedy."""
     return Wishes(
         tracks=query.integer("tracks", TRACKS, 1, TRACKS),
-        rate=query.integer("sample_rate", 16_000, 8_000, 48_000),
+        rate=query.integer("sample_rate", 16_000, SLOWEST, FASTEST),
         language=language_of(query.text("language")),
         label=query.text("label") or "",
     )
@@ -219,6 +220,18 @@ def message_of(frame: Frame) -> dict[str, Any] | None:
 def language_of(tag: object) -> str | None:
     """`en-US` and the like as `en`; None where there is none."""
     return str(tag or "").lower().replace("_", "-").partition("-")[0] or None
+
+
+def rate_of(value: object) -> int:
+    """Samples a second; raises `ProtocolError` where that is none, or not one that is taken."""
+    found = seconds(value)
+    if found is None or not SLOWEST <= found <= FASTEST:
+        raise ProtocolError(
+            "bad_field",
+            f"sample_rate: {shown(str(value))} is not from {SLOWEST} to {FASTEST}: use 16000",
+            field="sample_rate",
+        )
+    return int(found)
 
 
 def samples(text: str) -> bytes:

@@ -263,6 +263,14 @@ def test_a_rate_that_changes_is_told() -> None:
         heard(bot, attended(b"\1\0", 0, "u", rate=8000))
 
 
+@pytest.mark.parametrize("rate", [0, 4000, 96_000, 10**40, "x", None])
+def test_a_rate_that_cannot_be_is_told(rate: object) -> None:
+    frame = attended(b"\1\0", 0)
+    frame["data"]["sample_rate"] = rate
+    with pytest.raises(ProtocolError, match="sample_rate: "):
+        heard(opened(attendee.WAY), frame)
+
+
 @pytest.mark.parametrize("query", ["tracks=9", "tracks=x", "sample_rate=1"])
 def test_an_address_that_cannot_be_is_refused(query: str) -> None:
     with pytest.raises(ProtocolError):

@@ -58,6 +58,27 @@ FRAMES: dict[str, tuple[bytes, ...]] = {
         b'{"eof" : 1}',
         b'{"reset":1}',
     ),
+    "twilio": (
+        b'{"event":"start","start":{"callSid":"CA1","tracks":["inbound","outbound"],"customParameters":{"token":"k",'
+        b'"language":"en"},"mediaFormat":{"encoding":"audio/x-mulaw","sampleRate":8000,"channels":1}}}',
+        b'{"event":"media","media":{"track":"inbound","chunk":"1","timestamp":"20","payload":"AAAA"}}',
+        b'{"event":"stop","stop":{"callSid":"CA1"}}',
+    ),
+    "recall": (
+        b'{"event":"audio_separate_raw.data","data":{"data":{"buffer":"AAAAAA==","timestamp":{"relative":1.5,'
+        b'"absolute":"2026-01-01T00:00:00Z"},"participant":{"id":1,"name":"Ann"}},"bot":{"id":"b"}}}',
+        b'{"event":"audio_mixed_raw.data","data":{"data":{"buffer":"AAAAAA==","timestamp":{"relative":1}},"bot":{}}}',
+        b'{"event":"participant_events.leave","data":{"data":{"participant":{"id":1,"name":"Ann"}}}}',
+    ),
+    "attendee": (
+        b'{"trigger":"realtime_audio.per_participant","bot_id":"b","data":{"chunk":"AAAA","sample_rate":16000,'
+        b'"timestamp_ms":1703123456789,"participant_uuid":"u"}}',
+        b'{"trigger":"realtime_audio.mixed","bot_id":"b","data":{"chunk":"AAAA","sample_rate":8000}}',
+    ),
+    "acs": (
+        b'{"kind":"AudioMetadata","audioMetadata":{"subscriptionId":"s","encoding":"PCM","sampleRate":24000}}',
+        b'{"kind":"AudioData","audioData":{"timestamp":"2026-01-01T00:00:00.5Z","participantRawID":"p","data":"AAAA"}}',
+    ),
 }
 
 
