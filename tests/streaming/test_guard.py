@@ -17,6 +17,7 @@ from websockets.typing import Subprotocol
 
 from streaming import tokens
 from streaming.auth import SUBPROTOCOL
+from streaming.dialects.ways import WAYS
 from streaming.guard import HEADERS, PUBLIC, RULES
 from streaming.keys import Scope
 from streaming.server import build, routes_of
@@ -115,14 +116,31 @@ async def test_no_socket_is_open() -> None:
         everything = list(paths(running, session(running)))
         late = [rule.path for rule in RULES if rule.key_later]
         asking = {path for path, socket in everything if socket and any(p.fullmatch(path) for p in late)}
-        assert len(asking) == 2, "sockets that ask in their first message"
+        foreign = {way.path for way in WAYS if way.key_later}
+        assert len(asking) == 2 + len(foreign), "sockets that ask in their first message"
         for path in {path for path, _ in everything}:
             url = f"ws://{running.address}{path}"
             assert (await first_answer(url, {"type": "start"}, bearer("wrong")))[0] == 401
+            if path in foreign:
+                continue  # below
             for first in ({"type": "start"}, {"type": "start", "token": "x"}, {"type": "read", "token": "x"}):
                 code, _ = await first_answer(url, first)
                 assert code in ((4400, 4401) if path in asking else (401,)), (path, first)
         assert running.services.sessions.active == 1
+
+
+@pytest.mark.parametrize("parameters", [{}, {"token": "x"}, {"token": READ}])
+async def test_a_call_shows_its_key_when_it_starts(parameters: dict[str, str]) -> None:
+    assert [way.path for way in WAYS if way.key_later] == ["/twilio"], "each needs a test like this"
+    start = {"event": "start", "start": {"tracks": ["inbound"], "customParameters": parameters}}
+    async with server(services=locked()) as running:
+        async with open_socket(f"ws://{running.address}/twilio", proxy=None) as socket:
+            await socket.send(json.dumps(start))
+            with pytest.raises(ConnectionClosed) as closed:
+                await socket.recv()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 4401
+        assert running.services.sessions.active == 0
 
 
 async def test_every_route_says_what_it_needs_and_takes_no_other_key() -> None:
