@@ -14,6 +14,7 @@ from .version import version
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("streaming.serve:main", "serve live transcription"),
     "replay": ("clients.replay:main", "play files as live streams and show the captions"),
+    "captions": ("clients.egress:main", "send a session's captions to Zoom or OBS"),
     "demo": ("clients.demo:main", "server, real engine and real speech in one command"),
     "bench": ("clients.bench:main", "measure delays and accuracy on live streams"),
     "chaos": ("clients.chaos:main", "break lines, clients and servers, and see whether promises hold"),
