@@ -82,6 +82,14 @@ def test_only_the_key_itself_fits(wrong: str) -> None:
     assert find(KEYS, wrong) is None
 
 
+def test_half_a_digest_is_no_key() -> None:
+    """Of a thousand strangers' keys some digests begin, and some end, like ours."""
+    strangers = [f"smk_{number}" for number in range(1000)]
+    assert {find(KEYS, key) for key in strangers} == {None}
+    near = {digest(key)[:2] for key in strangers} & {digest(SPEAK)[:2]}
+    assert near, "none was near"
+
+
 def test_admin_holds_all_and_the_others_only_themselves() -> None:
     for one in Scope:
         assert covers([Scope.ADMIN], one)
