@@ -35,6 +35,8 @@ SETTLED = 1 / 3
 design, and the engine reserves as it meets longer windows."""
 LENGTH_S = (20.0, 240.0)
 PAUSE_S = (0.0, 15.0)
+REST_S = 65.0
+"""Nobody speaks for so long before memory at rest is read: the server gives back what is free meanwhile."""
 LEAVES = 0.2
 """Share of clients that leave in the middle."""
 
@@ -53,7 +55,9 @@ class Soak:
     """What a run has seen."""
 
     idle_mib: float
-    """Memory before the first of the counted sessions; the engine has decoded before."""
+    """Memory at rest before the first of the counted sessions; the engine has decoded before."""
+    rest_mib: float = 0.0
+    """And after the last."""
     looks: list[Look] = field(default_factory=list)
     ended: int = 0
     left: int = 0
@@ -88,7 +92,7 @@ def slope(looks: Sequence[Look]) -> float:
 async def soak(url: str, pid: int, clips: Sequence[Clip], seats: int, seconds: float, seed: int) -> Soak:
     """Speak for so long; one session is spoken before, so that the engine has what it needs."""
     await _speak(url, clips, 20.0, None, Soak(0.0))
-    found = Soak(rss(pid))
+    found = Soak(await _at_rest(pid))
     begin = monotonic()
 
     async def watch() -> None:
@@ -102,7 +106,13 @@ async def soak(url: str, pid: int, clips: Sequence[Clip], seats: int, seconds: f
         for _ in range(seats):
             tasks.create_task(_seat(url, clips, begin + seconds, random.Random(rng.random()), found))
     watching.cancel()
+    found.rest_mib = await _at_rest(pid)
     return found
+
+
+async def _at_rest(pid: int) -> float:
+    await asyncio.sleep(REST_S)
+    return rss(pid)
 
 
 def rss(pid: int) -> float:
@@ -152,7 +162,8 @@ def show(found: Soak) -> None:
     console.print(
         f"{found.ended} sessions ended, {found.left} clients left, {found.refused} were refused,"
         f" {found.audio_s / 60:.1f} minutes of audio; RSS {slope(found.settled):+.1f} MiB/h after the first"
-        f" third, at the highest {above:.1f} MiB a session above idle ({found.idle_mib:.1f} MiB)"
+        f" third, at the highest {above:.1f} MiB a session above rest, the engine's working memory included;"
+        f" at rest {found.idle_mib:.1f} MiB before, {found.rest_mib:.1f} MiB after"
     )
     for fault in found.faults:
         console.print(fault, style="red", markup=False)

@@ -24,7 +24,7 @@ from streaming.auth import (
     secret_of,
     spoken,
 )
-from streaming.keys import NAME, PREFIX, Scope, covers, find, main
+from streaming.keys import NAME, PREFIX, Scope, covers, digest, find, main
 from streaming.quota import DAY_S, NOTED, KeyLimit, Quotas, forget
 from streaming.settings import EngineSettings, JournalSettings, Settings, load
 from tests.support.keys import ADMIN, KEYS, READ, SPEAK, key
