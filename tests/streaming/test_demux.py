@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import struct
+import wave
 from itertools import pairwise
 
 import numpy as np
@@ -16,7 +18,10 @@ from streaming.tape import HEADER, sniff
 from streaming.wire.errors import ProtocolError
 from tests.support.recordings import (
     KINDS,
+    Kind,
+    audio_frames,
     feeding,
+    muxed,
     packets,
     paused,
     recorded,
@@ -205,6 +210,18 @@ def test_what_is_no_audio_is_refused_by_name(data: bytes, why: str) -> None:
         heard(*packets(data, 4096))
     assert (caught.value.code, caught.value.field) == ("bad_audio", "audio.encoding")
     assert "send a recording from its first byte on" in caught.value.message
+
+
+def test_only_listed_decoders_and_rates_are_let_at_the_bytes() -> None:
+    foreign = muxed(Kind("matroska", "ac3", 48_000), audio_frames(sine(1.0, rate=48_000), 48_000, 0))
+    with pytest.raises(ProtocolError, match="ac3 is not decoded here"):
+        heard(foreign)
+    slow = io.BytesIO()
+    with wave.open(slow, "wb") as file:
+        file.setparams((1, 2, 100, 0, "NONE", ""))
+        file.writeframes(bytes(4000))
+    with pytest.raises(ProtocolError, match="100 samples a second are not taken"):
+        heard(slow.getvalue())
 
 
 def test_nothing_at_all_is_no_error() -> None:

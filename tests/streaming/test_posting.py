@@ -57,6 +57,20 @@ async def test_the_request_is_whole_and_the_status_comes_back() -> None:
     assert request.endswith(b"\r\n\r\n{}")
 
 
+async def test_an_answer_that_does_not_end_is_not_kept() -> None:
+    async def flood(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n")
+        for _ in range(64):
+            writer.write(b"x: " + b"y" * 1021)
+            await writer.drain()
+        # What nobody reads is no answer either: who read all of it would wait for the rest.
+        await asyncio.sleep(30)
+
+    async with answering(flood) as (port, _):
+        with pytest.raises(PostError, match="RemoteProtocolError: Receive buffer too long"):
+            await sent(f"http://127.0.0.1:{port}/")
+
+
 async def test_an_informational_answer_is_no_answer() -> None:
     async with answering(b"HTTP/1.1 103 Early Hints\r\n\r\n" + OK) as (port, _):
         assert await sent(f"http://127.0.0.1:{port}/") == 204

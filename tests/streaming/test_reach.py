@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from websockets.asyncio.client import connect
 
 from engine.fake import FakeDetector
 from streaming.door import BRIEF_S, FULL
@@ -245,6 +246,26 @@ def test_a_packet_of_audio_grows_by_a_bounded_factor(encoding: Encoding, channel
 
 
 @pytest.mark.e2e
+@pytest.mark.e2e
+async def test_half_a_handshake_has_a_deadline(
+    certificate: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streaming.serve.HANDSHAKE_S", 0.05)
+    cert, key = certificate
+    async with server(tls=tls_of(ServerSettings(tls_cert=cert, tls_key=key))) as running:
+        reader, writer = await asyncio.open_connection(*running.address.split(":"))
+        async with asyncio.timeout(20):  # asyncio's own deadline is a minute
+            assert await reader.read() == b""
+        writer.close()
+
+
+async def test_nothing_is_decompressed() -> None:
+    """A client may offer to; what it sends compressed anyway is a broken frame, and nothing of it is kept."""
+    async with server() as running, connect(running.stream, compression="deflate") as socket:
+        assert "Sec-WebSocket-Extensions" not in socket.response.headers  # type: ignore[union-attr]
+        assert socket.protocol.extensions == []
+
+
 async def test_a_body_that_drips_or_never_ends_is_not_waited_for() -> None:
     async with server(services=locked(KEYS), start_timeout_s=0.3) as running:
         for body in (b"{", b"x" * 100_000):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.contract import (
@@ -76,6 +76,9 @@ def test_a_name_is_enrolled_once_and_however_it_is_typed(store: VoiceStore) -> N
 
 
 @given(st.text(min_size=1, max_size=64))
+@example("../../etc/passwd")
+@example("/etc/passwd")
+@example("a/../b")
 def test_no_name_leaves_the_folder(name: str) -> None:
     store = VoiceStore(Path("voices"))
     path = store._path(name.encode("utf-8", "replace").decode())

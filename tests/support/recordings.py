@@ -62,13 +62,13 @@ class _Pipe(io.RawIOBase):
 def recorded(kind: str, samples: Samples, rate: int = 16_000) -> bytes:
     """`samples` (n,) or (n, channels) at `rate`, as that kind of recording; what seeks back to its header is
     written as to a file."""
-    return muxed(KINDS[kind], _frames(samples.reshape(len(samples), -1), rate, 0))
+    return muxed(KINDS[kind], audio_frames(samples.reshape(len(samples), -1), rate, 0))
 
 
 def paused(kind: str, samples: Samples, starts: Iterable[float]) -> bytes:
     """The same samples (n,), at the recording's rate, at each of these seconds, and nothing between."""
     rate = KINDS[kind].rate
-    parts = (_frames(samples.reshape(-1, 1), rate, round(start * rate)) for start in starts)
+    parts = (audio_frames(samples.reshape(-1, 1), rate, round(start * rate)) for start in starts)
     return muxed(KINDS[kind], chain.from_iterable(parts), turn=False)
 
 
@@ -90,7 +90,7 @@ def muxed(kind: Kind, frames: Iterable[Any], *, turn: bool = True) -> bytes:
     return bytes(target.data) if isinstance(target, _Pipe) else bytes(target.getvalue())
 
 
-def _frames(samples: Samples, rate: int, start: int) -> Iterator[Any]:
+def audio_frames(samples: Samples, rate: int, start: int) -> Iterator[Any]:
     layout = {1: "mono", 2: "stereo"}[samples.shape[1]]
     for at in range(0, len(samples), 960):
         part = np.ascontiguousarray(samples[at : at + 960]).reshape(1, -1)
