@@ -57,6 +57,8 @@ class Caller:
     """The only session it may ask about; None: any."""
     mints: bool = False
     """Whether it may have tokens: a key may, a token may not."""
+    note: str = ""
+    """What whoever had the token made said of the session that it is for, as the protocol of that has it."""
 
     def may(self, scope: Scope, session: str | None = None) -> bool:
         """Whether it holds `scope`, on `session` where that is about one."""
@@ -82,13 +84,13 @@ class Tickets:
         self._clock = clock
         self._unused: dict[bytes, _Ticket] = {}
 
-    def mint(self, caller: Caller, seconds: float) -> str:
-        """A token for `caller`; raises `TooManyTokens`."""
+    def mint(self, caller: Caller, seconds: float, prefix: str = "") -> str:
+        """A token for `caller`, beginning with `prefix`; raises `TooManyTokens`."""
         self._forget()
         mine = sum(1 for ticket in self._unused.values() if ticket.caller.key == caller.key)
         if len(self._unused) >= self._most or mine >= max(1, self._most // 4):
             raise TooManyTokens
-        token = secrets.token_urlsafe(32)
+        token = prefix + secrets.token_urlsafe(32)
         self._unused[_digest(token)] = _Ticket(caller, self._clock() + seconds)
         return token
 
@@ -129,10 +131,10 @@ class Authority:
 
     def caller(self, secret: str | None) -> Caller | None:
         """Who shows this key or token; a token is used up by it. None: nobody that is known."""
-        if self.open:
-            return ANYONE
         if not secret or len(secret) > LONGEST:
-            return None
+            return ANYONE if self.open else None
+        if self.open:
+            return self._tickets.use(secret) or ANYONE  # nobody needs a token here, but it may bring a note
         name = find(self._keys, secret)
         if name is None:
             return self._tickets.use(secret)
@@ -153,6 +155,13 @@ class Authority:
         assert caller.mints, "tokens are for keys"
         assert caller.may(scope, session), "only of what one has"
         return self._tickets.mint(Caller(caller.key, frozenset({scope}), session), seconds)
+
+    def mint_for(self, caller: Caller, note: str, seconds: float, prefix: str) -> str:
+        """A token that opens one session, of which `note` says more; raises `TooManyTokens`. Without keys
+        everybody may have one, and it is good for nothing else."""
+        assert caller.mints or self.open, "tokens are for keys"
+        scopes = caller.scopes if self.open else frozenset({Scope.SPEAK})
+        return self._tickets.mint(Caller(caller.key, scopes, note=note), seconds, prefix)
 
 
 def secret_of(headers: Sequence[tuple[bytes, bytes]], subprotocols: Sequence[str] = ()) -> str | None:

@@ -101,6 +101,7 @@ RULES = (
     _rule("GET HEAD", r"/metrics", Scope.WATCH),
     _rule("GET HEAD POST PUT PATCH DELETE", r"/v1/audio/[^/]*", Scope.SPEAK, deny=openai.deny),
     _rule("GET HEAD", r"/v1/models(?:/.*)?", Scope.SPEAK, Scope.READ, deny=openai.deny),
+    _rule("POST", r"/v1/realtime/(?:client_secrets|transcription_sessions)", Scope.SPEAK, deny=openai.deny),
     *map(_way, WAYS),
 )
 _ADMIN = _rule("", "", Scope.ADMIN)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from starlette.websockets import WebSocket
 
-from streaming.auth import spoken
+from streaming.auth import Caller, spoken
 from streaming.connection import Connection
 from streaming.denial import denial
 from streaming.guard import CALLER
@@ -154,13 +154,14 @@ async def serve(websocket: WebSocket, way: Way, services: Services) -> None:
         response = denial(way.deny, 503, full.message, {"retry-after": str(seconds)})
         await websocket.send_denial_response(response)
         return
+    caller: Caller | None = websocket.scope[CALLER]
     query = Query.parse(websocket.scope["query_string"].decode("latin-1"))
     for name in way.key_queries:
         query.texts(name)
     offered = tuple(spoken(websocket.scope.get("subprotocols", ())))
     try:
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        dialect = way.open(Handshake(id := fresh_id(), now, query, offered))
+        dialect = way.open(Handshake(id := fresh_id(), now, query, offered, caller.note if caller else ""))
     except WireError as error:
         services.metrics.refused.add(reason=error.code)
         await websocket.send_denial_response(denial(way.deny, 400, error.message))
@@ -177,5 +178,5 @@ async def serve(websocket: WebSocket, way: Way, services: Services) -> None:
     if query.unread:
         ignored(Ignored(query.unread))
     bridge = Bridge(SocketChannel(websocket), dialect, services.limits.slow_reader_s, ignored)
-    caller, trace = websocket.scope[CALLER], websocket.headers.get("traceparent")
+    trace = websocket.headers.get("traceparent")
     await Connection(bridge, CODEC, services, caller, guest=id, traceparent=trace).run()

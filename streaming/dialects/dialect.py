@@ -52,6 +52,8 @@ class Handshake:
     """When this was: ISO 8601, UTC."""
     query: Query = field(default_factory=Query)
     subprotocols: tuple[str, ...] = ()
+    note: str = ""
+    """What was said of the session when the client's token was made (`auth.Caller.note`)."""
 
 
 class Dialect(Protocol):

@@ -63,6 +63,9 @@ class OpenAIRealtime(Translator):
         self._wishes = Wishes(handshake.query.text("model"))
         self._beta = BETA in map(str.lower, handshake.subprotocols)
         self._items = Items(handshake.id)
+        if handshake.note:
+            self._wishes.update(json_of(handshake.note))
+            self._items.detecting = self._wishes.detecting
         self._started: Start | None = None
         self._held = bytearray()
         self._told = 0

@@ -112,7 +112,11 @@ class Wishes:
 
     def told(self, id: str, *, beta: bool) -> dict[str, Any]:
         """As `session` in the answers."""
-        base = {"id": f"sess_{id}", "object": "realtime.transcription_session", "include": self._include}
+        base: dict[str, Any] = {
+            "id": f"sess_{id}",
+            "object": "realtime.transcription_session",
+            "include": self._include,
+        }
         if not beta:
             return {**base, "type": "transcription", "audio": {"input": dict(self._input)}}
         flat: dict[str, Any] = {name: self._input[field] for name, field in _BETA.items()}

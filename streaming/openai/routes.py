@@ -21,6 +21,7 @@ from streaming.services import Services
 from streaming.wire.errors import WireError, shown
 from streaming.wire.messages import Segment
 
+from . import secrets
 from .answer import MEDIA, Deltas, answer, diarized, usage
 from .errors import ApiError, of_wire
 from .form import Wanted, form_of, wanted
@@ -34,6 +35,7 @@ def routes_of(services: Services) -> list[BaseRoute]:
     return [
         Route("/v1/audio/transcriptions", routes.transcriptions, methods=_ANY),
         Route("/v1/audio/translations", routes.translations, methods=_ANY),
+        *secrets.routes_of(services),
         Route("/v1/models", routes.models),
         Route("/v1/models/{id:path}", routes.model),
     ]
