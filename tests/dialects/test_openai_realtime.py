@@ -364,7 +364,7 @@ def test_options_that_cannot_be_had_are_ignored_and_counted() -> None:
 
 @pytest.mark.parametrize(
     ("silence", "pause_s"),
-    [(350, 0.35), (10, LEAST_PAUSE_S), (9000, 3.0), (10**400, 3.0), ("x", 0.5), (None, 0.5)],
+    [(800, 0.8), (350, LEAST_PAUSE_S), (9000, 3.0), (10**400, 3.0), ("x", 0.5), (None, 0.5)],
 )
 def test_the_silence_that_ends_a_turn(silence: object, pause_s: float) -> None:
     wishes = Wishes()

@@ -10,11 +10,11 @@ environments() {
   cat <<'LIST'
 deepgram7: deepgram-sdk==7.17.0
 deepgram4: deepgram-sdk==4.3.0
-livekit: livekit-agents==1.8.9 livekit-plugins-deepgram==1.8.9
-pipecat: pipecat-ai[deepgram]==1.14.0
+livekit: livekit-agents==1.8.9 livekit-plugins-deepgram==1.8.9 livekit-plugins-openai==1.8.9
+pipecat: pipecat-ai[deepgram,openai]==1.14.0
 node-deepgram: @deepgram/sdk@5.13.0
-openai: openai==3.57.0
-node-openai: openai@6.49.0
+openai: openai[realtime]==3.57.0
+node-openai: openai@6.49.0 ws@8.18.0
 LIST
 }
 

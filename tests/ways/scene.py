@@ -70,13 +70,14 @@ def clip(folder: Path) -> tuple[Path, str]:
 
 
 @asynccontextmanager
-async def server(folder: Path) -> AsyncIterator[tuple[str, Path]]:
-    """`seamscribe serve` with a key, its address and its log, everything at debug."""
+async def server(folder: Path, *settings: str) -> AsyncIterator[tuple[str, Path]]:
+    """`seamscribe serve` with a key, its address and its log, everything at debug; `settings` are more lines
+    of `[server]`."""
     config, log = folder / "config.toml", folder / "log.txt"
     config.write_text(
         f'[auth.keys]\nbot = {{sha256 = "{digest(KEY)}", scopes = ["speak"]}}\n'
         # Whether there is room on a machine that others use is not what is tried here.
-        '[admission]\non = false\n[server]\nlog_level = "debug"\n'
+        '[admission]\non = false\n[server]\nlog_level = "debug"\n' + "\n".join(settings)
     )
     options = ("--model", MODEL, "--config", str(config), "--port", "0", "--no-journal")
     with log.open("wb") as output:
@@ -85,7 +86,7 @@ async def server(folder: Path) -> AsyncIterator[tuple[str, Path]]:
         )
         try:
             async with asyncio.timeout(120):
-                while not (found := re.search(r"http://[\d.]+:\d+", log.read_text("utf-8", "replace"))):
+                while not (found := re.search(r"https?://[\d.]+:\d+", log.read_text("utf-8", "replace"))):
                     assert process.returncode is None, log.read_text("utf-8", "replace")
                     await asyncio.sleep(0.1)
             yield found.group(), log
@@ -111,11 +112,13 @@ async def natively(url: str, audio: bytes) -> str:
     return captions.committed
 
 
-async def play(scene: Scene, environment: str, program: str) -> list[tuple[str, dict[str, Any]]]:
+async def play(
+    scene: Scene, environment: str, program: str, **variables: str
+) -> list[tuple[str, dict[str, Any]]]:
     """What a program prints of its stream: kind and content of each message."""
     node = shutil.which("node") if program.endswith(".mjs") else None
     runs = node or str(WAYS / environment / "bin" / "python")
-    env = {**os.environ, "WAYS": str(WAYS), "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+    env = {**os.environ, "WAYS": str(WAYS), "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", **variables}
     env.pop("PYTHONPATH", None)
     process = await asyncio.create_subprocess_exec(
         *(runs, str(PROGRAMS / program), scene.url, KEY, str(scene.clip), str(SPEED)),
