@@ -18,8 +18,8 @@ from .lenient import hotwords_of
 
 RATE = 24_000
 LEAST_PAUSE_S = 0.5
-"""The shortest pause that ends a turn here: shorter ones cut sentences. With LiveKit's 0.35 s 3.1 to 3.9 of 100
-words were wrong (`tiny.en`, 128 words) where 1.6 to 2.3 were natively."""
+"""The shortest pause that ends a turn here: shorter ones cut sentences. With LiveKit's 0.35 s 3.1 to 3.9
+of 100 words were wrong (of 128) where natively 1.6 to 2.3 were."""
 MOST_PAUSE_S = 3.0
 PAUSE_MS = 500
 """Silence that ends a turn, where the client does not say."""
