@@ -91,7 +91,12 @@ async def test_livekit_by_voice_is_sent_no_error_whatever_it_sets(scene: Scene) 
     said = await play(scene, "livekit", "livekit_openai.py")
     for name in ("defaults", "all"):
         mine = [(kind.rpartition(".")[2], event) for kind, event in said if kind.startswith(f"{name} ")]
-        check(scene, [event["text"] for kind, event in mine if kind == "FINAL_TRANSCRIPT"])
+        texts = [event["text"] for kind, event in mine if kind == "FINAL_TRANSCRIPT"]
+        if name == "defaults":
+            check(scene, texts)
+        else:
+            # A prompt and keywords change what the model hears, natively too: here it is heard at all.
+            assert rate(scene.reference, texts) < 0.1, texts
         kinds = Counter(kind for kind, _ in mine)
         assert kinds["START_OF_SPEECH"] == kinds["END_OF_SPEECH"] > 5
         assert kinds["INTERIM_TRANSCRIPT"] > 5
