@@ -162,7 +162,8 @@ def _opened(source: Any, format: str, options: dict[str, str]) -> Iterator[Any]:
         if stream is None:
             raise NotAudio("it holds no audio track")
         # FFmpeg's own list holds only while it looks at the beginning.
-        if (name := stream.codec_context.name) not in DECODERS.split(","):
+        name = stream.codec_context.name if stream.codec_context else "its codec"
+        if name not in DECODERS.split(","):
             raise refused("encoding", f"{name} is not decoded here: record Opus, AAC, FLAC or PCM")
         bad = 0
         for packet in container.demux(stream):

@@ -216,6 +216,9 @@ def test_only_listed_decoders_and_rates_are_let_at_the_bytes() -> None:
     foreign = muxed(Kind("matroska", "ac3", 48_000), audio_frames(sine(1.0, rate=48_000), 48_000, 0))
     with pytest.raises(ProtocolError, match="ac3 is not decoded here"):
         heard(foreign)
+    unknown = tone("webm").replace(b"A_OPUS", b"A_XXXX")
+    with pytest.raises(ProtocolError, match="its codec is not decoded here"):
+        heard(unknown)
     slow = io.BytesIO()
     with wave.open(slow, "wb") as file:
         file.setparams((1, 2, 100, 0, "NONE", ""))
