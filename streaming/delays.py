@@ -30,9 +30,11 @@ _MARKS = 4096
 class DelayMeter:
     """Watches one session. Clock values are the caller's, in seconds."""
 
-    def __init__(self, metrics: Metrics, start: int = 0) -> None:
-        """`start` is the first sample it will be told of."""
+    def __init__(self, metrics: Metrics, start: int = 0, *, timed: bool = True) -> None:
+        """`start` is the first sample it will be told of. Not `timed`: audio and words are counted, how long
+        they took is not."""
         self._metrics = metrics
+        self._timed = timed
         self._samples: deque[int] = deque(maxlen=_MARKS)
         self._times: deque[float] = deque(maxlen=_MARKS)
         self._received = start
@@ -69,15 +71,17 @@ class DelayMeter:
         # A segment that was split off another says nothing new.
         if not known and event.first_word < counted:
             return
-        if not known:
+        if not known and self._timed:
             metrics.first_partial.observe(self._since(event.start, now))
         for word in event.words[max(0, counted - event.first_word) :]:
-            metrics.commit_delay.observe(self._since(word.end, now))
+            if self._timed:
+                metrics.commit_delay.observe(self._since(word.end, now))
             metrics.words.add()
         self._words[event.track] = max(counted, event.first_word + len(event.words))
         self._open.add(event.segment)
         if event.final:
-            metrics.final_delay.observe(self._since(event.end, now))
+            if self._timed:
+                metrics.final_delay.observe(self._since(event.end, now))
             self._open.discard(event.segment)
 
     def _since(self, sample: int, now: float) -> float:

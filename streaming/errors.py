@@ -15,6 +15,8 @@ WireError (streaming.wire.errors)    code, message, field, close code
     ├── Expired           1008       nobody came back
     ├── Deleted           4404       the operator deletes the session
     ├── TooManyReaders    1013       come back later
+    ├── Unauthorized      4401       a key or token that does not do (auth.py)
+    ├── KeyLimit          1008       what a key may have is taken (quota.py)
     └── InternalFault     1011       a bug or a dead engine
 SettingsError                        the process cannot start as told
 """

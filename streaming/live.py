@@ -1,7 +1,7 @@
 """One session at work: audio in, decodes run, events kept. Everything but the socket, which it may lose and
 get another.
 
-The core `Session` decides; here is only what it must not know: tasks, clocks, the engine, the client.
+The core `Meeting` decides; here is only what it must not know: tasks, clocks, the engine, the client.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from .decoding import Decodes
 from .delays import DelayMeter
 from .errors import Expired, IdleClient, InternalFault, Restarting, SessionTooLong
 from .intake import Frames, Intake, Voices
-from .metrics import Metrics
 from .privacy import Redactor
 from .remembering import encode
 from .restore import Place
@@ -80,8 +79,7 @@ class Live:
         self._entry = entry
         self._keeper = None if services.history is None else services.history.audio
         # How long a recording's words took says nothing of those that are spoken now.
-        metrics = Metrics() if services.batch else services.metrics
-        self._delays = DelayMeter(metrics, self._meeting.received)
+        self._delays = DelayMeter(services.metrics, self._meeting.received, timed=not services.batch)
         self._redactor = Redactor(services.redact)
         self._loop = asyncio.get_running_loop()
         self._group: asyncio.TaskGroup | None = None

@@ -133,7 +133,7 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What this endpoint takes from its users."""
 
     max_sessions: Count = 64
-    """Live sessions at once; one more is refused with 1013."""
+    """Live sessions at once; one more is refused: 503, or 1013 where its socket is open already."""
     retry_after_s: Positive = 5.0
     """When a refused client is told to come back."""
     max_session_s: Positive = 8 * 3600.0

@@ -30,7 +30,8 @@ class Covered:
 class SegmentUpdated:
     """The whole present state of one segment: an upsert by `segment`, newest `revision` wins.
 
-    `words` are committed and only ever grow; `partial` may change freely; after `final` nothing comes.
+    `words` are committed; `partial` may change freely. Words only grow, but for a split: where two people
+    turn out to have spoken, the last words move, unchanged, to new segments, even after `final`.
     """
 
     segment: int

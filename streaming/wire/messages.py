@@ -165,7 +165,7 @@ class Limits(Struct, frozen=True):
     """Audio that may wait undecoded before the server pauses reading."""
     max_session_ms: int
     idle_timeout_ms: int
-    """The stream is closed when the client sends nothing for so long."""
+    """The stream is closed when neither audio nor `alive` comes for so long."""
 
 
 class Ready(Struct, frozen=True, omit_defaults=True, tag="ready"):

@@ -145,12 +145,12 @@ def _escaped(line: str) -> str:
 
 def rttm(segments: Sequence[Segment], recording: str) -> str:
     """NIST RTTM: who speaks when, a turn for each segment, from its first word to its last. Whoever is not
-    known is the speaker `Unknown`."""
+    known is the speaker `Unknown`. The channel is the track."""
     rows = []
     for s in _spoken(segments):
         start, end = s.words[0].start_ms, s.words[-1].end_ms
         rows.append(
-            f"SPEAKER {_field(recording)} 1 {_seconds(start)} {_seconds(end - start)}"
+            f"SPEAKER {_field(recording)} {_channel(s)} {_seconds(start)} {_seconds(end - start)}"
             f" <NA> <NA> {_who(s)} <NA> <NA>\n"
         )
     return "".join(rows)

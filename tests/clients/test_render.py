@@ -100,6 +100,8 @@ def test_tracks_are_channels_and_stand_in_order_of_time() -> None:
     both = by_time([second, first])
     assert render(both, "text") == "Speaker 1: a b c d\nSpeaker 2: x y\n"
     assert [line.split()[1] for line in render(both, "ctm").splitlines()] == ["1"] * 4 + ["2"] * 2
+    assert [line.split()[1] for line in render(both, "stm").splitlines()] == ["1", "2"]
+    assert [line.split()[2] for line in render(both, "rttm").splitlines()] == ["1", "2"]
     # Speech of long pauses is several cues, and those of the other track come between them.
     late = replace(segment(1, 1, 1, words("a b c d", 0, 3000), speaker=1, final=True), track=0)
     starts = [cue.start_ms for cue in cues(by_time([late, second]))]

@@ -184,10 +184,13 @@ async def test_a_recording_gives_way_to_what_is_live() -> None:
 
     async with server(recognizer=Watched()) as running:
         await ask(running)
-        load = running.services.dispatcher.load
+        load, metrics = running.services.dispatcher.load, running.services.metrics
     assert set(seen) == {Priority.BATCH}
     assert load.utilisation == 0.0
-    assert running.services.metrics.commit_delay.count == 0
+    assert metrics.commit_delay.count == metrics.first_partial.count == metrics.final_delay.count == 0
+    # What they heard and wrote is counted like everybody's.
+    assert metrics.received.value() > 0
+    assert metrics.words.value() > 0
 
 
 def test_speakers_are_called_as_columns_are() -> None:
