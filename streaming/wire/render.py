@@ -109,7 +109,10 @@ def document(segments: Sequence[Segment], **extra: Any) -> str:
 
 def cues(segments: Sequence[Segment]) -> list[Cue]:
     """As pop-on captions, in order of time: those of people who speak at once overlap."""
-    return timed([cue for s in segments if s.words for cue in blocks(s.words, speaker_name(s))])
+    spoken = [(s.words, speaker_name(s)) for s in segments if s.words]
+    # Without a name of its own a cue would read as the last one's that has one.
+    nobody = UNKNOWN if any(name for _, name in spoken) else None
+    return timed([cue for words, name in spoken for cue in blocks(words, name or nobody)])
 
 
 def srt(cues: Sequence[Cue]) -> str:

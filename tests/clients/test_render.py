@@ -94,6 +94,15 @@ def test_scoring_formats_as_their_readers_expect_them() -> None:
     assert render([sure], "ctm", recording="t") == "t 1 62.005 0.995 so 0.500\n"
 
 
+def test_whoever_is_not_known_is_not_taken_for_the_one_before() -> None:
+    known = segment(1, 1, 1, words("One", 0), speaker=1, final=True)
+    unknown = segment(2, 2, 1, words("two", 5000), final=True)
+    assert [cue.speaker for cue in cues([known, unknown])] == ["Speaker 1", "Unknown"]
+    assert "Unknown: two" in render([known, unknown], "srt")
+    assert "<v Unknown>two" in render([known, unknown], "vtt")
+    assert [cue.speaker for cue in cues([unknown])] == [None], "where nobody is known nobody is named"
+
+
 def test_tracks_are_channels_and_stand_in_order_of_time() -> None:
     first = replace(segment(1, 1, 1, words("a b c d", 0, 1000), speaker=1, final=True), track=0)
     second = replace(segment(2, 2, 1, words("x y", 1500, 100), speaker=2, final=True), track=1)
