@@ -23,8 +23,6 @@ AUDIO_TOKENS_PER_S = 13.4
 CONTEXT_TOKENS = 131_072
 TOKENS_PER_S = 10.0
 LEAST_BUDGET = 512
-OVERSHOOT_S = 5.0
-"""Time marks may run past the audio's end by a marker interval."""
 CONTEXT_CHARS = 600
 
 INSTRUCTION = (

@@ -13,9 +13,6 @@ from typing import Any
 DECODE_ROUNDS = "SEAMSCRIBE_DECODE_ROUNDS"
 """Variable for `interleave`: decode steps between two prefill batches, for versions without the flag."""
 
-TESTED = ((0, 5, 17), (0, 5, 23))
-"""Oldest and newest version that this has run on."""
-
 _ADDED = {
     "prefill_decode_interval": (0, 5, 18),
     "prefill_decode_interval_min_bs": (0, 5, 18),

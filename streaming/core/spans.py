@@ -1,4 +1,4 @@
-"""Spans of the session clock and the only place that turns samples into time."""
+"""Samples and seconds of the session clock."""
 
 from __future__ import annotations
 
@@ -12,8 +12,3 @@ def to_samples(seconds: float) -> int:
 
 def to_seconds(samples: int) -> float:
     return samples / SAMPLE_RATE
-
-
-def to_ms(samples: int) -> int:
-    """Whole milliseconds, rounded down so that an end never lies past the audio."""
-    return samples * 1000 // SAMPLE_RATE
