@@ -9,11 +9,12 @@ import pytest
 
 from tests.engine.real import needs_data, needs_speakers, needs_weights
 
-from .scene import KEY, MODEL, Scene, needs, play, rate
+from .scene import KEY, MODEL, RERUN, Scene, needs, play, rate
 
 pytestmark = [
     pytest.mark.sdk,
     pytest.mark.timeout(600),
+    RERUN,
     pytest.mark.asyncio(loop_scope="session"),
     needs_data,
     needs_weights(MODEL),
