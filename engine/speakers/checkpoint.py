@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import pickletools
+import warnings
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -98,12 +99,15 @@ class _Interpreter:
         self._memo: dict[int, Any] = {}
 
     def run(self, program: bytes) -> object:
-        for count, (opcode, argument, _) in enumerate(pickletools.genops(program)):
-            if count >= MAX_OPCODES:
-                raise CheckpointError(f"more than {MAX_OPCODES} opcodes")
-            if opcode.name == "STOP":
-                return self._stack.pop()
-            self._step(opcode.name, argument)
+        # Python warns of strange escapes in texts, which are refused anyway.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            for count, (opcode, argument, _) in enumerate(pickletools.genops(program)):
+                if count >= MAX_OPCODES:
+                    raise CheckpointError(f"more than {MAX_OPCODES} opcodes")
+                if opcode.name == "STOP":
+                    return self._stack.pop()
+                self._step(opcode.name, argument)
         raise CheckpointError("no end")
 
     def _step(self, name: str, argument: Any) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.speakers.checkpoint import CheckpointError, read_checkpoint
@@ -144,6 +144,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.Monk
 
 
 @given(st.binary(max_size=200), st.integers(0, 120))
+@example(rb"S'\ '" + b"\n", 0)  # of which Python warns
 def test_any_bytes_give_a_dictionary_or_the_error(noise: bytes, kept: int) -> None:
     for program in (noise, tensor()[:kept] + noise):
         try:
