@@ -45,14 +45,19 @@ async def speak(task: PipelineTask) -> None:
     await asyncio.sleep(1)
     await task.queue_frame(VADUserStartedSpeakingFrame())
     with open(file, "rb") as audio:
-        while data := audio.read(3200):
-            await task.queue_frame(InputAudioRawFrame(data, 16000, 1))
-            await asyncio.sleep(0.1 / float(speed))
+        # Not the pause at its end: in it the words may become final by themselves, and of an answer to
+        # Finalize without words Pipecat makes no frame.
+        spoken = audio.read()[: -2 * 16_000 * 6 // 10]
+    for at in range(0, len(spoken), 3200):
+        await task.queue_frame(InputAudioRawFrame(spoken[at : at + 3200], 16000, 1))
+        await asyncio.sleep(0.1 / float(speed))
     # What its voice detector says at the end of a turn: the service sends Finalize.
     await task.queue_frame(VADUserStoppedSpeakingFrame())
-    await asyncio.wait_for(finalized.wait(), 60)
-    # CloseStream, and closed without waiting for an answer.
-    await task.queue_frame(EndFrame())
+    try:
+        await asyncio.wait_for(finalized.wait(), 60)
+    finally:
+        # CloseStream, and closed without waiting for an answer.
+        await task.queue_frame(EndFrame())
 
 
 asyncio.run(main())
