@@ -28,6 +28,14 @@ class Order(Struct, frozen=True, forbid_unknown_fields=True):
     """The only session that may be read with it."""
 
 
+def order_of(body: bytes) -> Order:
+    """What a body asks for, an empty one what nobody says otherwise; raises `Refused`."""
+    try:
+        return msgspec.json.decode(body or b"{}", type=Order)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused(400, f"body: {shown(str(error))}: send {_WANTED}.") from None
+
+
 async def mint(request: Request, services: Services, caller: Caller) -> Response:
     """A token that works once, with one scope of the key's."""
     if services.auth.open:
@@ -35,12 +43,9 @@ async def mint(request: Request, services: Services, caller: Caller) -> Response
     if not caller.mints:
         return _no(403, "Authorization: tokens are for keys only: send the key")
     try:
-        body = await body_of(request, services.limits.start_timeout_s, _WANTED)
-        order = msgspec.json.decode(body or b"{}", type=Order)
+        order = order_of(await body_of(request, services.limits.start_timeout_s, _WANTED))
     except Refused as refused:
         return PlainTextResponse(f"{refused}\n", refused.status, {"connection": "close"})
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return _no(400, f"body: {shown(str(error))}: send {_WANTED}")
     if order.scope is Scope.ADMIN:
         return _no(403, "scope: no token has admin: use the key")
     if not caller.may(order.scope):

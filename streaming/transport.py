@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from uvicorn._types import ASGISendEvent
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 from websockets.http11 import Request
@@ -77,6 +78,9 @@ class Protocol(WebSocketsSansIOProtocol):
             self.send_receive_event_to_app()
 
     async def send(self, message: ASGISendEvent) -> None:
+        if self.close_sent and self.handshake_complete and message["type"] == "websocket.send":
+            # The client said goodbye, or broke the protocol, while this was on its way: no fault of ours.
+            raise ClientDisconnected
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and self.close_sent:
             # Else uvicorn logs an error: it takes a refused handshake for a forgotten one.

@@ -19,9 +19,21 @@ import pytest
 import streaming.auth
 import streaming.hygiene
 from engine.sglang import http as engine_http
-from streaming import audio, demux, listing, naming, packed, posting, sites, splice, stored
+from streaming import (
+    audio,
+    connection,
+    demux,
+    listing,
+    minting,
+    naming,
+    packed,
+    posting,
+    sites,
+    splice,
+    stored,
+)
 from streaming.core import framing
-from streaming.dialects import deepgram, kyutai, query, vosk
+from streaming.dialects import bots, deepgram, kyutai, openai_realtime, query, vosk
 from streaming.wire import codec, signature
 from tests.fuzz.runner import Target, run
 from tests.fuzz.targets import TARGETS
@@ -99,12 +111,20 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
     "framing": (framing.Framer, "finish", lambda self: np.zeros(0, np.float32)),
     "deepgram": _patched(deepgram, "json_of", "Fin"),
     "kyutai": (kyutai, "shown", raising),
+    "openai-realtime": _patched(openai_realtime, "json_of", "update"),
+    "twilio": _patched(bots, "json_of", "inbound"),
+    "recall": _patched(bots, "json_of", "Ann"),
+    "attendee": _patched(bots, "json_of", "mixed"),
+    "acs": _patched(bots, "json_of", "PCM"),
     "vosk": _patched(vosk, "json_of", "\x00"),
     "deepgram query": (query, "_wrong", raising),
     "recordings": (demux, "_mixed", lambda samples, tracks: np.log(samples)),
     "journal": (stored, "Damaged", raising),
     "engine": (engine_http, "part_of", lambda message: raising()),
     "webhook answer": (posting, "MOST_HEADERS", "much"),
+    "http": (streaming.auth.Authority, "caller", lambda self, secret: streaming.auth.ANYONE),
+    "websocket": (connection, "decoded", raising),
+    "token order": (minting, "shown", raising),
     "secrets": (streaming.auth.Authority, "caller", lambda self, secret: secret),
     "sites": (sites.Sites, "welcome", lambda self, origin, host: True),
     "log lines": (streaming.hygiene, "_RULES", ()),
@@ -112,6 +132,10 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
     "addresses": (posting, "_carried", lambda address: None),
     "queries": (listing, "_NUMBER", re.compile(r"[^.]+")),
 }
+
+
+def test_a_bug_is_planted_in_every_decoder() -> None:
+    assert PLANTED.keys() == BY_NAME.keys()
 
 
 @pytest.mark.parametrize("name", PLANTED)

@@ -8,9 +8,8 @@ from random import Random
 import msgspec
 from msgspec import UNSET
 
-from streaming import naming, packed
+from streaming import minting, naming, packed
 from streaming.connection import decoded
-from streaming.minting import Order
 from streaming.wire.codec import Codec, JsonCodec, MsgpackCodec
 from streaming.wire.errors import ProtocolError
 from streaming.wire.messages import (
@@ -141,7 +140,7 @@ def _name(case: bytes, choices: Random) -> object:
 
 
 def _order(case: bytes, choices: Random) -> object:
-    return msgspec.json.decode(case, type=Order)
+    return minting.order_of(case)
 
 
 def _signature(case: bytes, choices: Random) -> object:
@@ -193,7 +192,7 @@ TARGETS = (
         "token order",
         [b'{"scope":"read","seconds":60,"session":"abc"}'],
         _order,
-        (msgspec.DecodeError, UnicodeDecodeError, RecursionError),
+        (naming.Refused,),
         0.5,
     ),
     Target("signature", [SIGNATURE.encode()], _signature, (), 0.5),

@@ -351,6 +351,54 @@ def test_garbage_behind_an_answered_request() -> None:
     run(main())
 
 
+def test_garbage_behind_a_request_that_is_being_answered(caplog: pytest.LogCaptureFixture) -> None:
+    """The break is answered; the application's own answer, a moment later, is no error."""
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        assert (await receive())["type"] == "http.disconnect"
+        await hello(scope, receive, send)
+
+    async def main() -> None:
+        transport = House(slow).connect()
+        transport.protocol.data_received(
+            b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        transport.protocol.data_received(b"no chunk\r\n")
+        await settle()
+        assert transport.written.startswith(b"HTTP/1.1 400")
+        assert b"hello" not in transport.written
+
+    run(main())
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.parametrize(
+    "last", [frame(8, b"\x03\xe8"), frame(3), b"\xff\xff"], ids=["close", "opcode", "bits"]
+)
+def test_what_is_said_to_a_client_that_has_just_gone_is_no_error(
+    last: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    said: list[BaseException] = []
+
+    async def talk(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        await receive()  # and it is gone when we answer
+        try:
+            await send({"type": "websocket.send", "text": "hello"})
+        except OSError as error:
+            said.append(error)
+
+    async def main() -> None:
+        transport = await opened(House(talk))
+        transport.protocol.data_received(frame(1, b"hi") + last)
+        await settle()
+
+    run(main())
+    assert len(said) == 1
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
 def test_a_refusal_by_the_application_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
     async def refuse(scope: Any, receive: Any, send: Any) -> None:
         await receive()
