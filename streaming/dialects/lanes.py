@@ -7,7 +7,7 @@ moves what follows. People may share a lane: they are added up.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -39,21 +39,57 @@ S16 = Coding()
 MULAW = Coding("u1", 0xFF)
 
 
-@dataclass(slots=True, eq=False)
+_ISLANDS = 64
+"""So many stretches behind a hole are remembered; with more the hole is waited out."""
+
+
 class _Voice:
-    lane: int
-    last: tuple[int, bytes] = (0, b"")
-    """The newest piece as it came."""
-    end: int | None = None
-    """Where its newest sample ends, on the clock; None: it said nothing yet."""
-    whole: int = 0
-    """Before it no sample is missing."""
-    pieces: list[tuple[int, Samples]] = field(default_factory=list)
-    """Not given out yet: the later one counts where two overlap."""
+    """What one person said and is not given out yet, however many pieces it came in. On the lanes' clock."""
+
+    def __init__(self, lane: int, coding: Coding) -> None:
+        self.lane = lane
+        self.last: tuple[int, bytes] = (0, b"")
+        """The newest piece as it came."""
+        self.end: int | None = None
+        """Where its newest sample ends; None: it said nothing yet."""
+        self.whole = 0
+        """Before it no sample is missing."""
+        self._coding = coding
+        self._nothing: Samples = np.zeros(0, coding.dtype)
+        self._held = self._nothing
+        self._islands: list[tuple[int, int]] = []  # what came behind a hole
+
+    def write(self, start: int, samples: Samples, given: int) -> None:
+        """A piece, at or behind `given`; it counts where it overlaps an earlier one."""
+        stop = start + samples.size
+        if (more := stop - given - self._held.size) > 0:
+            self._held = np.concatenate([self._held, self._silence(more)])
+        self._held[start - given : stop - given] = samples
+        self.end = max(self.end or 0, stop)
+        self._islands = [*self._islands[: _ISLANDS - 1], (start, stop)]
+
+    def see(self, given: int) -> None:
+        """How far it is whole, now that everything before `given` has been given out."""
+        self.whole = max(self.whole, given)
+        for start, stop in sorted(self._islands):
+            if start <= self.whole:
+                self.whole = max(self.whole, stop)
+        self._islands = [island for island in self._islands if island[0] > self.whole]
+
+    def take(self, size: int) -> Samples | None:
+        """The next samples, with silence where it said nothing; None: it holds nothing."""
+        if not self._held.size:
+            return None
+        heard, self._held = self._held[:size], self._held[size:].copy()
+        return np.concatenate([heard, self._silence(size - heard.size)])
+
+    def _silence(self, size: int) -> Samples:
+        return np.full(size, self._coding.silence, self._coding.dtype)
 
 
 class Lanes:
-    """Pieces in, interleaved channels out. Memory: what `HOLD_S` and one leap take."""
+    """Pieces in, interleaved channels out. Memory: `HOLD_S` and one piece of each voice, for what is newer than
+    that pushes the rest out."""
 
     def __init__(
         self, lanes: int, rate: int, coding: Coding = S16, slack_s: float = 0.0, *, more: bool = False
@@ -77,7 +113,7 @@ class Lanes:
         """A piece by `who`, who is on `lane`, begun at `at_s` on the source's clock (None: right behind the
         one before); what is ready now."""
         samples: Samples = np.frombuffer(data[: len(data) // self._width * self._width], self._coding.dtype)
-        voice = self._voices.setdefault(who, _Voice(lane))
+        voice = self._voices.setdefault(who, _Voice(lane, self._coding))
         at = None if at_s is None else round(at_s * self._rate)
         if not samples.size or (at is not None and voice.last == (at, data)):
             return []
@@ -89,10 +125,9 @@ class Lanes:
             samples = samples[self._given - start :]
             start = self._given
         if samples.size:
-            voice.pieces.append((start, samples))
-            voice.end = max(voice.end or 0, start + samples.size)
-            self._newest = max(self._newest, voice.end)
-        self._complete(voice)
+            voice.write(start, samples, self._given)
+            self._newest = max(self._newest, start + samples.size)
+        voice.see(self._given)
         return self._give(self._ready())
 
     def wait(self, quiet_s: float) -> list[bytes]:
@@ -122,13 +157,6 @@ class Lanes:
         near = voice.end is not None and abs(place - voice.end) <= self._slack
         return voice.end if near and voice.end is not None else place
 
-    def _complete(self, voice: _Voice) -> None:
-        """See how far the voice is whole."""
-        voice.whole = max(voice.whole, self._given)
-        for start, samples in sorted(voice.pieces, key=lambda piece: piece[0]):
-            if start <= voice.whole:
-                voice.whole = max(voice.whole, start + samples.size)
-
     def _ready(self) -> int:
         """The sample before which nothing more is waited for."""
         held = self._newest - round(HOLD_S * self._rate)
@@ -141,16 +169,16 @@ class Lanes:
         packets = []
         while self._given < until:
             size = min(most, until - self._given)
-            packets.append(self._mixed(self._given, size))
+            packets.append(self._mixed(size))
             self._given += size
         self._newest = max(self._newest, self._given)
         return packets
 
-    def _mixed(self, start: int, size: int) -> bytes:
+    def _mixed(self, size: int) -> bytes:
         out: Samples = np.full((size, self._lanes), self._coding.silence, self._coding.dtype)
         used: set[int] = set()
         for voice in self._voices.values():
-            if (heard := self._taken(voice, start, start + size)) is None:
+            if (heard := voice.take(size)) is None:
                 continue
             if voice.lane in used:
                 sums = out[:, voice.lane].astype(np.int32) + heard
@@ -158,20 +186,3 @@ class Lanes:
             out[:, voice.lane] = heard
             used.add(voice.lane)
         return out.tobytes()
-
-    def _taken(self, voice: _Voice, start: int, end: int) -> Samples | None:
-        """What a voice says from `start` to `end`; None: nothing. The rest of it stays."""
-        if not voice.pieces:
-            return None
-        heard: Samples = np.full(end - start, self._coding.silence, self._coding.dtype)
-        rest = []
-        for at, samples in voice.pieces:
-            stop = at + samples.size
-            if at < end:
-                heard[max(at, start) - start : min(stop, end) - start] = samples[
-                    max(start - at, 0) : max(end - at, 0)
-                ]
-            if stop > end:
-                rest.append((at, samples))
-        voice.pieces = rest
-        return heard

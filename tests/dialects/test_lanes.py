@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -164,3 +166,21 @@ def test_mulaws_silence_is_no_zero() -> None:
     lanes = Lanes(2, RATE, MULAW)
     out: list[Any] = lanes.put("a", 0, 0.0, b"\x10" * 3) + lanes.finish()
     assert b"".join(out) == b"\x10\xff" * 3
+
+
+@pytest.mark.parametrize(("samples", "count"), [(1, 5_000), (200_000, 40)])
+def test_pieces_that_do_not_move_the_clock_do_not_pile_up(samples: int, count: int) -> None:
+    """All of the same time: none pushes another out."""
+    lanes = Lanes(2, RATE)
+    given = lanes.put("a", 0, 0.0, bytes(2 * samples))
+    tracemalloc.start()
+    for number in range(1, count):
+        piece = number.to_bytes(2, "little") * samples
+        given += lanes.put("a", 0, 1 / RATE, piece)
+        given += lanes.put("b", 1, 2 * (number % 2) / RATE, piece)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # Of each voice what it holds, and the newest piece, by which one that comes twice is known.
+    assert held < 2 * 2 * 2 * samples + 100_000
+    # The clock is where the last piece ends: none was put behind another.
+    assert len(joined(given + lanes.finish(), 2)) == samples + 2
