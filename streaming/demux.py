@@ -22,7 +22,7 @@ import numpy as np
 
 from engine.contract import Audio
 
-from .boxes import Boxes
+from .boxes import Boxes, check_file
 from .tape import ENOUGH, NotAudio, Source, Tape, refused, sniff
 from .wav import samples_of
 from .wire.errors import ProtocolError
@@ -127,6 +127,8 @@ def file_pieces(file: BinaryIO) -> Iterator[Piece]:
     file.seek(0)
     if format is None:
         raise NotAudio("the file begins like no recording that is known" if size else "the file is empty")
+    if format == "mp4":
+        check_file(file, size)
     try:
         for frame in _opened(file, format, {}):
             for piece in _cut(frame, clock, 1):

@@ -88,8 +88,8 @@ class _Voice:
 
 
 class Lanes:
-    """Pieces in, interleaved channels out. Memory: `HOLD_S` and one piece of each voice, for what is newer than
-    that pushes the rest out."""
+    """Pieces in, interleaved channels out. Memory: `HOLD_S` and one piece of each voice; what is newer pushes
+    the rest out."""
 
     def __init__(
         self, lanes: int, rate: int, coding: Coding = S16, slack_s: float = 0.0, *, more: bool = False
