@@ -1,6 +1,6 @@
 // Captions over a picture: what a session says as roll-up lines on nothing.
 //
-// /overlay?session=..&token=..&lines=2&cpl=37: `token` is the session's read_token; it may stand behind a # too.
+// /overlay#session=..&token=..&lines=2&cpl=37: `token` is the session's read_token; a ? does too, and is logged.
 // Also at=top, size=1.2, box=0.8 (0: none, letters with a shadow), names=0, clear=3 (seconds).
 
 import { Captions } from "./captions.js";

@@ -189,8 +189,9 @@ $("search").oninput = search;
 $("copy").onclick = ({ target }) => copied(target, asText(captions.turns()));
 $("overlay").onclick = ({ target }) => {
   const { session, read_token } = stream.ready;
+  // Behind a #, which no server and no proxy ever sees.
   const query = new URLSearchParams({ session, token: read_token, lines: 2, cpl: 37 });
-  return copied(target, new URL(`/overlay?${query}`, location.href).href);
+  return copied(target, new URL(`/overlay#${query}`, location.href).href);
 };
 $("download").onclick = async () => {
   const format = $("format").value;

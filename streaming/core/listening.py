@@ -7,6 +7,7 @@ next one covers what came meanwhile.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,7 +32,7 @@ class ListeningSettings:
     """Probability from which a frame counts as voiced."""
 
 
-class _Ear:
+class _Ear(ABC):
     """Asks for one window at a time; what is due when the answer comes is up to `_plan`."""
 
     def __init__(self) -> None:
@@ -65,8 +66,9 @@ class _Ear:
         self._running = task.id
         self._to_run.append(task)
 
+    @abstractmethod
     def _plan(self) -> None:
-        raise NotImplementedError
+        """Ask for the next windows that are due."""
 
 
 class Listener(_Ear):

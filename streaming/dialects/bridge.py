@@ -33,6 +33,8 @@ logger = logging.getLogger("seamscribe")
 
 TICK_S = 1.0
 REASON = 123
+NAMED = 20
+"""Names of one message that a log line tells; all are counted."""
 """Bytes of a close reason, by the websocket standard."""
 
 CODEC = MsgpackCodec()
@@ -172,8 +174,9 @@ async def serve(websocket: WebSocket, way: Way, services: Services) -> None:
 
     def ignored(what: Ignored) -> None:
         services.metrics.ignored.add(len(what.names), protocol=way.name)
-        names = ", ".join(map(shown, what.names))
-        logger.debug("%(protocol)s: ignored: %(names)s", {"protocol": way.name, "names": names})
+        if logger.isEnabledFor(logging.DEBUG):
+            names = ", ".join(map(shown, what.names[:NAMED]))
+            logger.debug("%(protocol)s: ignored: %(names)s", {"protocol": way.name, "names": names})
 
     if query.unread:
         ignored(Ignored(query.unread))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from starlette.datastructures import FormData, UploadFile
-from starlette.formparsers import MultiPartException
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
 
@@ -24,6 +24,8 @@ FIELD_BYTES = 64 << 10
 """Bytes of one field that is no file."""
 LEAST_RATE = 4096
 """Bytes a second that an upload must bring on the whole, once its patience is over."""
+LONGEST_S = 1800.0
+"""No upload takes longer: it holds a place that others wait for."""
 
 _READ = {"file", "model", "language", "languages", "prompt", "response_format", "temperature", "stream"}
 _READ |= {"timestamp_granularities", "hotwords", "keywords"}
@@ -55,8 +57,8 @@ async def form_of(request: Request, most: int, patience_s: float) -> AsyncIterat
     bounded = Request(request.scope, _bounded(request, most, patience_s))
     try:
         form = await bounded.form(max_files=1, max_fields=MOST_FIELDS, max_part_size=FIELD_BYTES)
-    except MultiPartException as error:
-        raise ApiError(400, f"body: {error.message}: send multipart/form-data", code="bad_form") from None
+    except HTTPException as error:  # so Starlette tells of a broken form
+        raise ApiError(400, f"body: {error.detail}: send multipart/form-data", code="bad_form") from None
     except ClientDisconnect:
         raise ApiError(400, "body: broke off", code="bad_form") from None
     try:
@@ -80,8 +82,9 @@ def _bounded(request: Request, most: int, patience_s: float) -> Receive:
         taken += len(message.get("body", b""))
         if taken > most:
             raise _too_large(most)
-        late = loop.time() - began - 6 * patience_s
-        if late > 0 and taken < late * LEAST_RATE and message.get("more_body"):
+        passed = loop.time() - began
+        slow = taken < (passed - 6 * patience_s) * LEAST_RATE or passed > LONGEST_S
+        if slow and message.get("more_body"):
             raise ApiError(408, "body: comes too slowly", code="timeout")
         return message
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from engine.contract import SAMPLE_RATE
 from streaming.audio import Frames
-from streaming.auth import Caller
 from streaming.demux import file_pieces
 from streaming.live import Live
 from streaming.log import Cursor, State
 from streaming.privacy import kept
+from streaming.quota import Lease
 from streaming.services import Services
 from streaming.sessions import Entry, fresh_id
 from streaming.wire.errors import CloseCode
@@ -32,7 +32,7 @@ PACKET = 4 * SAMPLE_RATE
 class Job:
     """One recording. It has begun once this exists; raises `WireError` where it cannot. `close` it."""
 
-    def __init__(self, wanted: Wanted, services: Services, caller: Caller) -> None:
+    def __init__(self, wanted: Wanted, services: Services, lease: Lease) -> None:
         self._file = wanted.file
         start = Start(
             audio=AudioFormat(Encoding.PCM_F32LE),
@@ -45,7 +45,7 @@ class Job:
         services = replace(services, batch=True)
         self.entry: Entry = services.sessions.open(None, kept(start, services.redact), fresh_id())
         try:
-            self.entry.lease = services.quotas.lease(caller.key)
+            self.entry.lease = lease
             self._live = Live(start, self.entry, services)
         except BaseException:
             services.sessions.discard(self.entry)

@@ -96,7 +96,11 @@ class Routes:
                 code="too_many_files",
                 retry_after_s=limits.retry_after_s,
             )
+        caller = request.scope.get(CALLER) or ANYONE
         async with AsyncExitStack() as stack:
+            # Before the first byte: else one key could hold the places of all.
+            lease = services.quotas.lease(caller.key)
+            stack.callback(lease.close)
             stack.enter_context(self._reading())
             form = await stack.enter_async_context(
                 form_of(request, limits.max_file_bytes, limits.start_timeout_s)
@@ -107,7 +111,7 @@ class Routes:
             languages = services.dispatcher.capabilities.languages
             if asked.language is None and len(languages) == 1:
                 asked = replace(asked, language=languages[0])  # the only one it can be
-            job = Job(asked, services, request.scope.get(CALLER) or ANYONE)
+            job = Job(asked, services, lease)
             stack.callback(job.close)
             stack.enter_context(services.sessions.seat())
             if asked.stream:

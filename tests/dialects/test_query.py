@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.dialects.lenient import HOTWORDS, hotwords_of, json_of
+from streaming.dialects.lenient import DEPTH, HOTWORDS, hotwords_of, json_of
 from streaming.dialects.query import Query
 from streaming.wire.errors import ProtocolError
 
@@ -58,6 +58,19 @@ def test_any_query_is_read(raw: bytes) -> None:
 def test_what_is_no_object_is_told(wrong: str | bytes) -> None:
     with pytest.raises(ProtocolError, match="JSON object"):
         json_of(wrong)
+
+
+@pytest.mark.parametrize("nest", ['{"a":%s}', '{"a":[%s]}', '{"a":1,"b":[[%s]]}'])
+def test_what_is_nested_without_end_is_refused(nest: str) -> None:
+    """What can be read could not be written again: `session.updated` says what it was told."""
+    assert json_of(nest % "{}")
+    text = "{}"
+    for _ in range(DEPTH):
+        text = nest % text
+    with pytest.raises(ProtocolError, match="deeper"):
+        json_of(text)
+    with pytest.raises(ProtocolError, match=r"deeper|no JSON"):
+        json_of('{"a":' + "[" * 100_000 + "]" * 100_000 + "}")
 
 
 def test_hotwords_are_what_a_session_takes() -> None:

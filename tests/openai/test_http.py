@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -13,7 +14,8 @@ import pytest
 from engine.contract import EngineError, Priority, RecognitionTask
 from engine.fake import FakeRecognizer, FakeScript
 from streaming.dialects.openai_shapes import letters
-from tests.support.keys import KEYS, SPEAK, locked
+from streaming.keys import Scope
+from tests.support.keys import KEYS, READ, SPEAK, bearer, key, locked
 from tests.support.recordings import recorded
 from tests.support.server import Running, server
 from tests.support.sound import expected, speech
@@ -155,6 +157,41 @@ async def test_one_recording_too_many_is_told_when_to_come_back() -> None:
     assert second.status_code == 429
     assert int(second.headers["retry-after"]) >= 1
     assert second.json()["error"]["type"] == "rate_limit_error"
+
+
+async def test_an_upload_takes_a_place_of_its_key_from_its_first_byte() -> None:
+    keys = {"small": key(SPEAK, Scope.SPEAK, max_sessions=1), "other": key(READ, Scope.SPEAK)}
+    boundary, more = "xyz", asyncio.Event()
+    head = f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'.encode()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield head
+        await more.wait()
+        yield wav() + f"\r\n--{boundary}--\r\n".encode()
+
+    async with server(services=locked(keys)) as running, httpx.AsyncClient(timeout=30) as client:
+        url, form = running.http(PATH), {"content-type": f"multipart/form-data; boundary={boundary}"}
+        slow = asyncio.create_task(client.post(url, content=body(), headers=bearer(SPEAK) | form))
+        quotas = running.services.quotas
+        async with asyncio.timeout(10):
+            while not quotas.sessions("small"):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        second = await client.post(url, files={"file": ("a.wav", wav())}, headers=bearer(SPEAK))
+        other = await client.post(url, files={"file": ("a.wav", wav())}, headers=bearer(READ))
+        more.set()
+        first = await slow
+        assert quotas.sessions("small") == 0
+    assert (second.status_code, second.json()["error"]["code"]) == (429, "key_limit")
+    assert other.status_code == first.status_code == 200
+
+
+async def test_a_broken_form_is_an_error_as_all_are() -> None:
+    async with server() as running, httpx.AsyncClient() as client:
+        form = {"content-type": "multipart/form-data; boundary=xyz"}
+        answer = await client.post(running.http(PATH), content=b"--xyz\r\nno header", headers=form)
+        refused = running.services.metrics.refused.value(reason="bad_form")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_form")
+    assert refused == 1
 
 
 async def test_what_failed_is_named_and_nothing_is_answered() -> None:

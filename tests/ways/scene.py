@@ -21,7 +21,7 @@ from clients.aio import Stream, connect
 from clients.bench.scoring import score
 from clients.captions import Captions
 from streaming.keys import digest
-from tests.engine.real import recording, references
+from tests.engine.real import needs_data, needs_weights, recording, references
 from tests.support.sound import s16
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,9 +32,21 @@ SPEED = 2.0
 """Faster than speech, for the sake of whoever waits for the tests."""
 KEY = "smk_" + "w" * 43
 PATIENCE_S = 240.0
-RERUN = pytest.mark.flaky(reruns=2, reruns_delay=2)
+ALLOWED = 0.01
+"""Word error rate above that of the native protocol."""
+_RERUN = pytest.mark.flaky(reruns=2, reruns_delay=2)
 """On a machine that falls behind for a moment a refresh hears something else, and one word of 128 is most of
 a point. Who is worse three times in a row is worse."""
+
+MARKS = [
+    pytest.mark.sdk,
+    pytest.mark.timeout(600),
+    pytest.mark.asyncio(loop_scope="session"),
+    _RERUN,
+    needs_data,
+    needs_weights(MODEL),
+]
+"""Of all tests here."""
 
 PARTS = tuple(f"utterances_en/ljspeech/LJ001-{number:04d}.flac" for number in range(1, 9))
 
@@ -143,3 +155,12 @@ async def play(
 def rate(reference: str, texts: Sequence[str]) -> float:
     """Word error rate of texts one after the other."""
     return score(reference, " ".join(texts), "en").rate
+
+
+def check(scene: Scene, *texts: str) -> None:
+    """As many words as over the native protocol; keys stay with who sent them, and nothing went wrong."""
+    found = rate(scene.reference, texts)
+    assert found <= scene.native + ALLOWED, (found, scene.native, texts)
+    log = scene.log.read_text("utf-8", "replace")
+    assert KEY not in log
+    assert not re.search(r"\bek_|Traceback|ERROR", log)

@@ -4,37 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from tests.engine.real import needs_speakers
 
-from tests.engine.real import needs_data, needs_speakers, needs_weights
+from .scene import MARKS, Scene, check, needs, play
 
-from .scene import KEY, MODEL, RERUN, Scene, needs, play, rate
-
-pytestmark = [
-    pytest.mark.sdk,
-    pytest.mark.timeout(600),
-    RERUN,
-    pytest.mark.asyncio(loop_scope="session"),
-    needs_data,
-    needs_weights(MODEL),
-    needs_speakers,
-]
-
-ALLOWED = 0.01
-"""Word error rate above that of the native protocol."""
-
-
-def check(scene: Scene, text: str) -> None:
-    found = rate(scene.reference, [text])
-    assert found <= scene.native + ALLOWED, (found, scene.native, text)
-
-
-def quiet(scene: Scene) -> None:
-    """The key stays with who sent it, and nothing went wrong."""
-    log = scene.log.read_text("utf-8", "replace")
-    assert KEY not in log
-    assert "Traceback" not in log
-    assert "ERROR" not in log
+pytestmark = [*MARKS, needs_speakers]
 
 
 @needs("openai")
@@ -60,7 +34,6 @@ async def test_openai_python(scene: Scene) -> None:
         "no key": ("AuthenticationError", 401),
     }
     assert by["no audio"]["body"]["param"] == "file"
-    quiet(scene)
 
 
 @needs("node-openai")
@@ -73,4 +46,3 @@ async def test_openai_js(scene: Scene) -> None:
     deltas = "".join(m["delta"] for kind, m in said if kind == "transcript.text.delta")
     assert deltas == by["transcript.text.done"]["text"]
     assert by["no audio"] == {"class": "BadRequestError", "status": 400, "param": "file"}
-    quiet(scene)
