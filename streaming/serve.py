@@ -20,6 +20,7 @@ import uvicorn
 from engine.contract import EngineError
 
 from .app import ENGINES, running
+from .crew import LEAVING_S, Crew, share_of, watching_parent
 from .door import Door, http_protocol
 from .errors import SettingsError
 from .guard import PUBLIC
@@ -47,6 +48,7 @@ def main(argv: Sequence[str]) -> int:
             overrides={
                 "server.host": arguments.host,
                 "server.port": arguments.port,
+                "server.processes": arguments.processes,
                 "engine.kind": arguments.engine,
                 "engine.model": arguments.model,
                 "session.speakers": arguments.speakers,
@@ -55,7 +57,10 @@ def main(argv: Sequence[str]) -> int:
             },
         )
         _log(settings.server)
-        return asyncio.run(serve(settings))
+        own, crewed = share_of(settings), settings.server.processes > 1
+        if crewed and arguments.inherit is None:
+            return asyncio.run(command(settings, argv))
+        return asyncio.run(serve(own, arguments.inherit))
     except SettingsError as error:
         return _complain(str(error), 2)
     except EngineError as error:
@@ -73,6 +78,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--config", type=Path, metavar="F", help="a TOML file of settings")
     parser.add_argument("--host", help="address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=int, help="port to listen on (8765); 0 takes a free one")
+    parser.add_argument("--processes", type=int, metavar="N", help="how many serve on the port (1)")
+    parser.add_argument("--inherit", type=int, help=argparse.SUPPRESS)  # the parent's listening socket
     parser.add_argument("--engine", choices=sorted(ENGINES), help="which engine (local)")
     parser.add_argument("--model", metavar="NAME|PATH", help="weights: a name or a folder")
     parser.add_argument(
@@ -94,10 +101,28 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-async def serve(settings: Settings) -> int:
-    """Run one server; prints a line once it listens. Raises what `running` raises, and OSError."""
+async def command(settings: Settings, argv: Sequence[str]) -> int:
+    """Have `server.processes` processes serve, each started with `argv`. Raises `SettingsError`, OSError."""
+    server, stop = settings.server, asyncio.Event()
+    tls_of(server)
+    with _signals(stop), listen(server.host, server.port) as listener:
+        check_reach(listener, settings)
+        fd = listener.fileno()
+        child = (sys.executable, "-m", "streaming", "serve", *argv, "--inherit", str(fd))
+        return await Crew(child, fd, server.processes, server.drain_s + LEAVING_S).run(stop)
+
+
+async def serve(settings: Settings, inherited: int | None = None) -> int:
+    """Run one server; prints a line once it listens. `inherited` is the listening socket of a parent. Raises
+    what `running` raises, and OSError."""
     stop, tls = asyncio.Event(), tls_of(settings.server)
-    with _signals(stop), listen(settings.server.host, settings.server.port) as listener:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_signals(stop))
+        if inherited is None:
+            listener = stack.enter_context(listen(settings.server.host, settings.server.port))
+        else:
+            stack.enter_context(watching_parent())
+            listener = stack.enter_context(socket.socket(fileno=inherited))
         check_reach(listener, settings)
         async with running(settings) as services:
             server = server_for(services, tls)
@@ -182,6 +207,9 @@ def server_for(services: Services, tls: ssl.SSLContext | None = None) -> Server:
     )
 
 
+BACKLOG = 1024
+"""Connections that may wait to be accepted."""
+
 HANDSHAKE_S = 10.0
 """How long a client may take to agree on TLS."""
 
@@ -209,10 +237,18 @@ class Server(uvicorn.Server):
         deadline = None if config.ssl is None else HANDSHAKE_S
         self.servers = [
             await loop.create_server(
-                protocol, sock=one, ssl=config.ssl, ssl_handshake_timeout=deadline, backlog=config.backlog
+                # asyncio takes the backlog for the number of connections to accept at a time: more than
+                # one would leave nothing to the other processes that accept from this socket.
+                protocol,
+                sock=one,
+                ssl=config.ssl,
+                ssl_handshake_timeout=deadline,
+                backlog=1,
             )
             for one in sockets
         ]
+        for one in sockets:
+            one.listen(BACKLOG)
         self.started = True
 
     @contextlib.contextmanager
@@ -251,7 +287,7 @@ def listen(host: str, port: int) -> Iterator[socket.socket]:
     """A listening socket; raises OSError."""
     host = host.strip().removeprefix("[").removesuffix("]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, port), family=family, backlog=1024) as listener:
+    with socket.create_server((host, port), family=family, backlog=BACKLOG) as listener:
         # Audio nobody has looked at waits in the kernel, and a client's ping behind it: not for minutes.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         yield listener

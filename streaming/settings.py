@@ -49,6 +49,8 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """An address or a name, an IPv6 address with brackets or without; 0.0.0.0 listens everywhere."""
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8765
     """0 takes any free port; the line printed at start names it."""
+    processes: Annotated[int, Meta(ge=1, le=256)] = 1
+    """How many serve on the port; all other numbers hold for each of them."""
     drain_s: Positive = 10.0
     """How long running sessions may take to finish after SIGTERM."""
     keep_finished_s: Annotated[float, Meta(ge=0, le=LONGEST_S)] = 300.0

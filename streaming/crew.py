@@ -1,0 +1,156 @@
+"""`seamscribe serve --processes N`: a parent that holds the listening socket, and N processes that serve.
+
+All accept from one socket, each a connection at a time: who is busy takes fewer, who is frozen none, and what
+waits to be accepted dies with nobody. A process that ends is replaced, after pauses that grow. The parent
+serves nothing itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from msgspec.structs import replace
+
+from .admission import MEMORY_SHARE, memory_there_is
+from .errors import SettingsError
+from .settings import Settings
+
+logger = logging.getLogger("seamscribe")
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+"""Before a process that ended is replaced; doubled each time,"""
+
+STEADY_S = 60.0
+"""until one has lived so long."""
+
+LEAVING_S = 30.0
+"""A process that was told to stop may take so long beyond its drain to let go of its engine."""
+
+
+def share_of(settings: Settings) -> Settings:
+    """The settings of one of `server.processes` processes, which share a machine; raises `SettingsError` for
+    what they cannot share."""
+    count, engine = settings.server.processes, settings.engine
+    if count == 1:
+        return settings
+    if settings.journal.on:
+        raise SettingsError(
+            f"journal.on: {count} processes cannot keep their sessions in one folder: set it to false, or"
+            " server.processes to 1"
+        )
+    if engine.kind == "sglang" and not engine.servers:
+        raise SettingsError(
+            f"engine.servers: {count} processes would each load the model: start `seamscribe engine MODEL`"
+            " once and name its address"
+        )
+    threads = engine.threads or max(1, (os.cpu_count() or 1) // count)
+    memory = settings.admission.memory_bytes or round(MEMORY_SHARE * memory_there_is() / count)
+    return replace(
+        settings,
+        engine=replace(engine, threads=threads),
+        admission=replace(settings.admission, memory_bytes=memory),
+    )
+
+
+class Crew:
+    """The processes, each `command` with the listening socket `listener` (a file descriptor) as its own."""
+
+    def __init__(self, command: Sequence[str], listener: int, count: int, leave_s: float) -> None:
+        """A process that was told to stop is killed after `leave_s`."""
+        self._command = command
+        self._listener = listener
+        self._count = count
+        self._leave_s = leave_s
+        self._stop = asyncio.Event()
+        self._lines: list[str] = []
+        self._status = 0
+
+    async def run(self, stop: asyncio.Event) -> int:
+        """Until `stop`, or one of the processes does not come up at first; 0 where all ended well, else the
+        first other status."""
+        stopping = asyncio.create_task(stop.wait())
+        stopping.add_done_callback(lambda _: self._stop.set())
+        async with asyncio.TaskGroup() as group:
+            for number in range(self._count):
+                group.create_task(self._keep(number))
+        stopping.cancel()
+        return self._status
+
+    async def _keep(self, number: int) -> None:
+        """Have a process with this number, again and again."""
+        loop, pause_s = asyncio.get_running_loop(), FIRST_PAUSE_S
+        while not self._stop.is_set():
+            began = loop.time()
+            status = await self._serve()
+            if self._stop.is_set():
+                # One that was told to stop before it could listen to signals ended as it should.
+                self._status = self._status or (0 if status == -signal.SIGTERM else abs(status))
+                return
+            if len(self._lines) < self._count:
+                self._status = abs(status) or 1
+                self._stop.set()
+                return
+            pause_s = FIRST_PAUSE_S if loop.time() - began > STEADY_S else min(2 * pause_s, LONGEST_PAUSE_S)
+            said = {"number": number, "status": status, "pause_s": pause_s}
+            logger.error(
+                "process %(number)d ended with status %(status)d; another follows in %(pause_s).1f s", said
+            )
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), pause_s)
+
+    async def _serve(self) -> int:
+        """One process from its start to its end; its status."""
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,  # at its end the process knows that we are gone
+            stdout=asyncio.subprocess.PIPE,
+            pass_fds=[self._listener],
+            process_group=0,  # Ctrl-C is the parent's to pass on
+        )
+        ended = asyncio.create_task(self._listen(process))
+        stopping = asyncio.create_task(self._stop.wait())
+        await asyncio.wait((ended, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not ended.done():
+            process.terminate()
+            await asyncio.wait([ended], timeout=self._leave_s)
+        if not ended.done():
+            logger.error("process %(pid)d did not stop: killed", {"pid": process.pid})
+            process.kill()
+        return await ended
+
+    async def _listen(self, process: asyncio.subprocess.Process) -> int:
+        """Tell, once, that all listen; return when the process has ended."""
+        assert process.stdout is not None
+        first = True
+        async for line in process.stdout:
+            if first and len(self._lines) < self._count:
+                self._lines.append(line.decode())
+                if len(self._lines) == self._count:
+                    print(self._lines[0], end="", flush=True)  # noqa: T201 - other programs wait for it
+            first = False
+        return await process.wait()
+
+
+@contextmanager
+def watching_parent() -> Iterator[None]:
+    """Stop, as by SIGTERM, when the parent is gone: then stdin is at its end."""
+    loop = asyncio.get_running_loop()
+    stdin = sys.stdin.fileno()
+
+    def gone() -> None:
+        if not os.read(stdin, 1):
+            loop.remove_reader(stdin)
+            signal.raise_signal(signal.SIGTERM)
+
+    loop.add_reader(stdin, gone)
+    try:
+        yield
+    finally:
+        loop.remove_reader(stdin)
