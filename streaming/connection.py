@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from . import tokens
 from .auth import Caller
+from .beginning import begin
 from .errors import IdleClient, InternalFault, Replaced, Restarting, ResumeRefused, SlowReader
 from .keys import Scope
 from .live import Live, after_end, short
-from .privacy import kept
-from .services import Services, ready_for
+from .services import Services
 from .sessions import Entry
 from .settings import LimitSettings
 from .wire.codec import Codec, too_big
@@ -130,22 +130,20 @@ class Connection:
 
     def _start(self, start: Start) -> Serving:
         """A new session; raises `WireError`."""
-        services, sessions, token = self._services, self._services.sessions, tokens.issue()
+        services, token = self._services, tokens.issue()
         caller = services.auth.admit(self._caller, start.token, Scope.SPEAK)
-        start = replace(start, token=None)
-        entry = sessions.open(token, kept(start, services.redact), self._guest)
-        try:
-            entry.lease = services.quotas.lease(caller.key)
-            entry.recorder.owner(caller.key)
-            live = Live(start, entry, self._services)
-        except BaseException:
-            sessions.discard(entry)
-            raise
-        entry.ready = ready_for(entry.id, start, self._services)
-        entry.trace = services.tracing.begin(entry.id, self._traceparent)
-        sessions.host(entry, live)
+        lease = services.quotas.lease(caller.key)
+        entry, _ = begin(
+            replace(start, token=None),
+            services,
+            lease,
+            token=token,
+            guest=self._guest,
+            traceparent=self._traceparent,
+        )
+        assert entry.ready is not None
         writer = Writer(self._channel, self._codec, entry, self._limits)
-        return Serving(self._channel, self._codec, self._services, entry, writer, entry.ready, token)
+        return Serving(self._channel, self._codec, services, entry, writer, entry.ready, token)
 
     async def _resume(self, resume: Resume) -> Serving:
         """A session that was there before; raises `WireError`."""

@@ -11,10 +11,11 @@ from typing import Any, cast
 from engine.contract import SAMPLE_RATE
 
 from . import tokens
+from .beginning import set_going
 from .errors import Expired
 from .journal import Journal
 from .keptaudio import AudioKeeper
-from .live import Live, short
+from .live import short
 from .log import Log
 from .recorder import Recorder
 from .recordings import Recording, Recordings
@@ -97,24 +98,22 @@ class History:
             recorder.end()
             services.sessions.adopt(self._entry(stored, log, services))
             return
-        start = stored.opened.start
+        start, known = stored.opened.start, log.seq
         entry = replace(self._entry(stored, log, services), recorder=recorder, outcome=None)
-        services.sessions.adopt(entry)
         try:
-            known = log.seq
             place = revive(stored, log)
             entry.unheard = range(known + 1, log.seq // LIFE * LIFE)
             if log.speakers and not start.tracks:
                 freeze(log)
-            live = Live(start, entry, services, skip(place, log, next_sample, tracks=bool(start.tracks)))
+            place = skip(place, log, next_sample, tracks=bool(start.tracks))
+            services.sessions.adopt(entry)
         except BaseException:
-            services.sessions.discard(entry)
+            recorder.discard()
             raise
+        lease = services.quotas.go_on(stored.key, stored.progress.received)
+        set_going(entry, start, services, lease, place=place)
         at = {"session": short(entry.id), "at_s": place.clock / SAMPLE_RATE}
         logger.info("session %(session)s goes on from %(at_s).1f s", at)
-        entry.trace = services.tracing.begin(entry.id, None)
-        entry.lease = services.quotas.go_on(stored.key, stored.progress.received)
-        services.sessions.host(entry, live)
 
     def _entry(self, stored: Stored, log: Log, services: Services) -> Entry:
         """One that has ended."""

@@ -125,6 +125,11 @@ class Lease:
         self._counted = counted
         self._closed = False
 
+    @property
+    def key(self) -> str:
+        """The name of the API key it counts against; empty: none."""
+        return self._key
+
     def spend(self, received: int) -> None:
         """The session has received so many samples in all; raises `KeyLimit`."""
         more, self._counted = max(0, received - self._counted), max(received, self._counted)

@@ -12,13 +12,12 @@ import numpy as np
 
 from engine.contract import SAMPLE_RATE
 from streaming.audio import Frames
+from streaming.beginning import begin
 from streaming.demux import file_pieces
-from streaming.live import Live
 from streaming.log import Cursor, State
-from streaming.privacy import kept
 from streaming.quota import Lease
 from streaming.services import Services
-from streaming.sessions import Entry, fresh_id
+from streaming.sessions import fresh_id
 from streaming.wire.errors import CloseCode
 from streaming.wire.messages import Audio, AudioFormat, Encoding, End, Options, Start
 
@@ -32,7 +31,9 @@ PACKET = 4 * SAMPLE_RATE
 class Job:
     """One recording. It has begun once this exists; raises `WireError` where it cannot. `close` it."""
 
-    def __init__(self, wanted: Wanted, services: Services, lease: Lease) -> None:
+    def __init__(
+        self, wanted: Wanted, services: Services, lease: Lease, traceparent: str | None = None
+    ) -> None:
         self._file = wanted.file
         start = Start(
             audio=AudioFormat(Encoding.PCM_F32LE),
@@ -42,19 +43,13 @@ class Job:
             # Nobody waits for single words: they are committed by agreement and at the ends of windows.
             options=Options(max_delay_s=30.0, speakers=wanted.format == "diarized_json"),
         )
-        services = replace(services, batch=True)
-        self.entry: Entry = services.sessions.open(None, kept(start, services.redact), fresh_id())
-        try:
-            self.entry.lease = lease
-            self._live = Live(start, self.entry, services)
-        except BaseException:
-            services.sessions.discard(self.entry)
-            raise
+        self.entry, self._live = begin(
+            start, replace(services, batch=True), lease, guest=fresh_id(), traceparent=traceparent
+        )
         self._news = asyncio.Event()
         self.entry.waiting.add(self._news)
         self._cursor = Cursor(self.entry.log)
         self._live.attach(self)
-        services.sessions.host(self.entry, self._live)
         self._feeding = asyncio.create_task(self._feed())
 
     async def said(self) -> AsyncGenerator[State, None]:

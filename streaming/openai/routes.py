@@ -111,7 +111,7 @@ class Routes:
             languages = services.dispatcher.capabilities.languages
             if asked.language is None and len(languages) == 1:
                 asked = replace(asked, language=languages[0])  # the only one it can be
-            job = Job(asked, services, lease)
+            job = Job(asked, services, lease, request.headers.get("traceparent"))
             stack.callback(job.close)
             stack.enter_context(services.sessions.seat())
             if asked.stream:

@@ -15,6 +15,7 @@ from engine.contract import EngineError, Priority, RecognitionTask
 from engine.fake import FakeRecognizer, FakeScript
 from streaming.dialects.openai_shapes import letters
 from streaming.keys import Scope
+from streaming.tracing import Trace, Untraced
 from tests.support.keys import KEYS, READ, SPEAK, bearer, key, locked
 from tests.support.recordings import recorded
 from tests.support.server import Running, server
@@ -228,6 +229,26 @@ async def test_a_recording_gives_way_to_what_is_live() -> None:
     # What they heard and wrote is counted like everybody's.
     assert metrics.received.value() > 0
     assert metrics.words.value() > 0
+
+
+async def test_a_recording_is_a_session_like_any_other() -> None:
+    begun: list[tuple[str, str | None]] = []
+
+    class Watching(Untraced):
+        def begin(self, session: str, traceparent: str | None) -> Trace:
+            begun.append((session, traceparent))
+            return self
+
+    parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    async with server(services={"tracing": Watching()}) as running, httpx.AsyncClient() as client:
+        files, headers = {"file": ("a.wav", wav())}, {"traceparent": parent}
+        assert (await client.post(running.http(PATH), files=files, headers=headers)).status_code == 200
+        ((session, told),) = begun
+        entry = running.services.sessions.find(session)
+    assert told == parent
+    assert entry is not None
+    assert entry.ready is not None
+    assert entry.ready.session == session
 
 
 def test_speakers_are_called_as_columns_are() -> None:

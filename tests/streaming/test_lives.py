@@ -159,6 +159,22 @@ def test_to_whom_nobody_comes_back_is_given_its_receipt() -> None:
     living(body)
 
 
+def test_who_finds_the_house_full_is_concluded_like_whoever_stays_away() -> None:
+    async def body(world: Lives) -> None:
+        client = await interrupted(world)
+        other = Comeback(world, {}, SPOKEN, 2, 16_000)
+        await other.begin()
+        with pytest.raises(AssertionError, match="overloaded"):
+            await client.come_back()
+        assert len(world.journal.live) == 1, "the other one's"
+        await asyncio.sleep(121)
+        await other.end()
+        *_, error = stored(world, client)
+        assert error.code == "expired"
+
+    living(body, max_sessions=1)
+
+
 def test_the_receipt_is_there_though_the_process_died_on_sending_it() -> None:
     async def body(world: Lives) -> None:
         client = Comeback(world, {}, SPOKEN, 2, 16_000)
