@@ -89,7 +89,7 @@ class RecognitionTask:
     context: str = ""
     prefix: tuple[Word, ...] = ()
     language: str | None = None
-    """Primary language subtag (ISO 639-1); None lets the engine detect it."""
+    """ISO 639 code, that of two letters where there is one; None lets the engine detect it."""
     detect: bool = False
     """Report the language heard although `language` says which to write."""
     hotwords: tuple[str, ...] = ()

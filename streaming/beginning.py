@@ -3,12 +3,15 @@ work, or nothing of it is left."""
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from .live import Live
 from .privacy import kept
 from .quota import Lease
 from .restore import Place
 from .services import Services, ready_for
 from .sessions import Entry
+from .wire.language import language_of
 from .wire.messages import Start
 
 
@@ -23,6 +26,7 @@ def begin(
 ) -> tuple[Entry, Live]:
     """A new session, with the place that `lease` is among those of its key; `token` and `guest` as
     `Sessions.open` takes them, `traceparent` is the client's own trace. Raises `WireError`."""
+    start = replace(start, language=language_of(start.language))
     try:
         entry = services.sessions.open(token, kept(start, services.redact), guest)
     except BaseException:

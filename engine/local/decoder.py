@@ -100,7 +100,7 @@ class LocalDecoder:
         return np.asarray(task.audio, np.float32)
 
     def _encode(self, task: RecognitionTask, audio: Audio) -> _Encoded:
-        pinned = self._policy.language_code(task.language) if task.language else None
+        pinned = task.language
         rule = self._settings.thorough_window if _thorough(task) else self._settings.quick_window
         features = log_mel(audio, rule.frames(len(audio), self._limit_s), self._model.n_mels)
         states = self._model.encode(self._runtime.StorageView.from_array(features[None]))
@@ -108,7 +108,7 @@ class LocalDecoder:
             return _Encoded(states, pinned)
         token, probability = self._model.detect_language(states)[0][0]
         heard = self._policy.language_of(token)
-        return _Encoded(states, pinned or self._policy.language_code(heard), heard, float(probability))
+        return _Encoded(states, pinned or heard, heard, float(probability))
 
     def _generate(self, encoded: _Encoded, plan: Plan, *, thorough: bool) -> Output:
         settings, rung = self._settings, plan.rung

@@ -40,7 +40,6 @@ LANGUAGES = {
     "es": "Spanish",
     "fa": "Persian",
     "fi": "Finnish",
-    "fil": "Filipino",
     "fr": "French",
     "hi": "Hindi",
     "hu": "Hungarian",
@@ -57,14 +56,14 @@ LANGUAGES = {
     "ru": "Russian",
     "sv": "Swedish",
     "th": "Thai",
+    "tl": "Filipino",
     "tr": "Turkish",
     "vi": "Vietnamese",
     "yue": "Cantonese",
     "zh": "Chinese",
 }
-"""Language subtags as the contract has them, and the names the model writes and reads."""
+"""Language codes as the contract has them, and the names the model writes and reads."""
 _BY_NAME = {name.lower(): code for code, name in LANGUAGES.items()}
-_ALIASES = {"tl": "fil", "cmn": "zh", "iw": "he"}
 _HEADER = re.compile(r"\s*language\s+([^<\s][^<]*?)\s*(?:<asr_text>|$)")
 _CONTROL = re.compile(r"<\|[^|<>]*\|>|<asr_text>")
 
@@ -106,16 +105,17 @@ class Qwen3AsrServing:
         return self._facts
 
     def ask(self, task: RecognitionTask, language: str | None) -> Ask:
-        code = _code(language) if language else None
+        if language is not None and language not in LANGUAGES:
+            raise ValueError(f"language {language!r} is not one of the {len(LANGUAGES)} this model knows")
         rung = LADDER[min(task.attempt, len(LADDER) - 1)]
-        detects = code is None
+        detects = language is None
         return Ask(
             max_new_tokens=budget(task) + (HEADER if detects else 0),
             guard=GuardLimits(audio_s=len(task.audio) / SAMPLE_RATE),
-            text=prompt(task, code, context=rung.context),
+            text=prompt(task, language, context=rung.context),
             temperature=rung.temperature,
             repetition_penalty=rung.repetition_penalty,
-            language=code,
+            language=language,
             detects=detects,
         )
 
@@ -177,14 +177,6 @@ def spoken(text: str) -> str:
     if mark:
         return rest
     return "" if _HEADER.match(head) or "language".startswith(head.strip()) else head
-
-
-def _code(language: str) -> str:
-    primary = language.lower().replace("_", "-").split("-")[0]
-    code = _ALIASES.get(primary, primary)
-    if code not in LANGUAGES:
-        raise ValueError(f"language {language!r} is not one of the {len(LANGUAGES)} this model knows")
-    return code
 
 
 def _tail(text: str) -> str:

@@ -24,7 +24,8 @@ MAX_CONTEXT = POSITIONS // 2 - 1
 FRAME_S = 0.02
 """Time one encoder position stands for."""
 
-_ALIASES = {"jv": "jw", "iw": "he", "in": "id", "nb": "no", "ji": "yi", "cmn": "zh", "fil": "tl"}
+_SPELLED = {"jv": "jw"}
+"""Languages whose token has another name than the code of today."""
 _TOKENS_PER_S = {"latin": 8.0, "other": 14.0, "stacked": 26.0}
 """Output a speaker can cause in a second: fast English stays under 8; a Han character costs up to three
 tokens, and vowel signs of Indic scripts three each."""
@@ -160,27 +161,22 @@ class WhisperPolicy:
         self.languages = self._languages() if multilingual else ("en",)
 
     def sot(self, language: str | None) -> tuple[int, ...]:
-        """The start sequence; English-only vocabularies know neither language nor task."""
+        """The start sequence; English-only vocabularies know neither language nor task. Raises `ValueError`
+        for a language that the model does not know."""
+        language = language or "en"
+        if language not in self.languages:
+            known = f"{len(self.languages)} languages" if self.multilingual else "English"
+            raise ValueError(f"language {language!r} is not one of the {known} this model knows")
         if not self.multilingual:
             return (self.special.start,)
-        code = self.language_code(language or "en")
-        language_id = self.tokens.id(f"<|{code}|>")
+        language_id = self.tokens.id(f"<|{_SPELLED.get(language, language)}|>")
         assert language_id is not None
         return (self.special.start, language_id, self.special.transcribe)
 
-    def language_code(self, language: str) -> str:
-        """The vocabulary's code for a language tag; raises `ValueError` where it has none."""
-        primary = language.lower().replace("_", "-").split("-")[0]
-        code = _ALIASES.get(primary, primary)
-        if code not in self.languages:
-            known = "English" if not self.multilingual else f"{len(self.languages)} languages"
-            raise ValueError(f"language {language!r} is not one of the {known} this model knows")
-        return code
-
     def language_of(self, token: str) -> str:
-        """The ISO 639-1 subtag of a language token such as `<|en|>`."""
-        code = token.strip("<|>")
-        return "jv" if code == "jw" else code
+        """The code of a language token such as `<|en|>`."""
+        name = token.strip("<|>")
+        return next((code for code, spelled in _SPELLED.items() if spelled == name), name)
 
     def plan(self, task: RecognitionTask, language: str | None) -> Plan:
         """Prompt and budget for `task` in `language`; output goes before context when both do not fit.
@@ -257,7 +253,7 @@ class WhisperPolicy:
 
     def _languages(self) -> tuple[str, ...]:
         names = (self.tokens.name(i) for i in range(self.special.start + 1, self.special.translate))
-        return tuple(name.strip("<|>") for name in names if name)
+        return tuple(self.language_of(name) for name in names if name)
 
     def _suppressed(self) -> tuple[int, ...]:
         """Ids never to be generated: notation, sounds, and every control token but the end."""

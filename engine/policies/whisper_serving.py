@@ -46,9 +46,8 @@ class WhisperServing:
 
     def ask(self, task: RecognitionTask, language: str | None) -> Ask:
         """Raises `ValueError` for unknown languages and for prefixes that leave no room for output."""
-        code = self._policy.language_code(language) if language else None
-        plan = self._policy.plan(task, code)
-        detects = code is None and self._policy.multilingual and not task.prefix
+        plan = self._policy.plan(task, language)
+        detects = language is None and self._policy.multilingual and not task.prefix
         ids = self._open_prompt(plan) if detects else tuple(plan.prompt)
         room = POSITIONS - len(ids)
         return Ask(
@@ -58,7 +57,7 @@ class WhisperServing:
             temperature=plan.rung.temperature,
             repetition_penalty=plan.rung.repetition_penalty,
             custom={"window_s": WINDOW_S} if task.priority in _LASTING else {},
-            language=code,
+            language=language,
             detects=detects,
             logprobs=detects,
         )
@@ -72,10 +71,10 @@ class WhisperServing:
 
     def heard(self, reply: Reply) -> tuple[str | None, float]:
         name = self._policy.tokens.name(reply.ids[0]) if reply.ids else None
-        if name is None or name.strip("<|>") not in self._policy.languages:
+        language = self._policy.language_of(name) if name else None
+        if language not in self._policy.languages:
             return None, 0.0
-        chance = math.exp(reply.logprobs[0]) if reply.logprobs else 0.0
-        return self._policy.language_of(name), chance
+        return language, math.exp(reply.logprobs[0]) if reply.logprobs else 0.0
 
     def astray(self, ask: Ask, reply: Reply) -> str | None:
         """Left to itself the model may translate; where our own model runs it cannot."""

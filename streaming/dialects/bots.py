@@ -19,6 +19,7 @@ from datetime import datetime
 from typing import Any
 
 from streaming.wire.errors import ProtocolError, shown
+from streaming.wire.language import language_of
 from streaming.wire.messages import (
     Alive,
     Audio,
@@ -215,11 +216,6 @@ def message_of(frame: Frame) -> dict[str, Any] | None:
         return json_of(frame)
     except ProtocolError:
         return None
-
-
-def language_of(tag: object) -> str | None:
-    """`en-US` and the like as `en`; None where there is none."""
-    return str(tag or "").lower().replace("_", "-").partition("-")[0] or None
 
 
 def rate_of(value: object) -> int:

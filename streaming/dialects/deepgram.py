@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from streaming.denial import Denied
 from streaming.wire.errors import CloseCode, ProtocolError, shown
+from streaming.wire.language import language_of
 from streaming.wire.messages import (
     Ack,
     Activity,
@@ -151,9 +152,9 @@ def _audio(query: Query, channels: int) -> AudioFormat:
 
 
 def _language(query: Query) -> str | None:
-    """`en-US` and the like as `en`; `multi`, or none: heard."""
-    name = (query.text("language") or "multi").lower().replace("_", "-").partition("-")[0]
-    return None if name == "multi" else name
+    """`multi`, or none: heard."""
+    name = query.text("language") or ""
+    return None if name.lower() == "multi" else language_of(name)
 
 
 class Deepgram(Translator):

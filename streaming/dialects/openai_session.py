@@ -7,11 +7,11 @@ Only a format of audio that is not read here is refused, for it would be heard a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from streaming.wire.errors import ProtocolError, shown
+from streaming.wire.language import language_of
 from streaming.wire.messages import AudioFormat, Encoding, Options, Start
 
 from .lenient import hotwords_of
@@ -173,8 +173,10 @@ def _pause_s(turns: Mapping[str, Any]) -> float:
 
 
 def _language(said: Mapping[str, Any]) -> str | None:
-    """`en-US` and the like as `en`; several, or none that looks like one: heard."""
+    """Several, or none that looks like one: heard."""
     several = said.get("languages")
     named = said.get("language") or (several[0] if isinstance(several, list) and len(several) == 1 else None)
-    code = str(named or "").lower().replace("_", "-").partition("-")[0]
-    return code if re.fullmatch(r"[a-z]{2,3}", code) else None
+    try:
+        return language_of(named)
+    except ProtocolError:
+        return None

@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from streaming.wire.errors import ProtocolError
+from streaming.wire.language import language_of
 from streaming.wire.messages import Alive, Audio, AudioFormat, Encoding, End, ServerMessage, Start, Track
 
-from .bots import MALFORMED, MISSHAPEN, language_of, message_of, samples, seconds
+from .bots import MALFORMED, MISSHAPEN, message_of, samples, seconds
 from .dialect import Dialect, Frame, Handshake, Heard, Ignored, Translator, Way
 from .lanes import MULAW, Lanes
 

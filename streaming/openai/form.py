@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
 
 from streaming.wire.errors import shown
+from streaming.wire.language import language_of
 
 from .errors import ApiError
 
@@ -107,13 +108,10 @@ def wanted(form: FormData) -> Wanted:
     hotwords = [word.strip() for name in ("hotwords", "keywords") for word in _list(form, name)]
     if len(hotwords) > 200 or any(len(word) > 64 for word in hotwords):
         raise _bad("keywords", "use at most 200 texts of 1 to 64 characters")
-    code = language.replace("_", "-").partition("-")[0].lower()
-    if code and not (code.isascii() and code.isalpha() and 2 <= len(code) <= 3):
-        raise _bad("language", f"{shown(language)} is no ISO 639 code: use one such as en, or leave it out")
     return Wanted(
         file.file,
         _text(form, "model"),
-        code or None,
+        language_of(language),
         _text(form, "prompt")[-4000:],
         tuple(word for word in hotwords if word),
         format,

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from . import language
 from .errors import CloseCode, ProtocolError, shown
 from .messages import (
     VERSION,
@@ -34,7 +35,7 @@ _REMEDIES = {
     "audio.encoding": "use one of " + ", ".join(Encoding),
     "audio.sample_rate": "use 8000 to 48000",
     "audio.channels": "use 1 to 8",
-    "language": "use an ISO 639 code such as en, or leave it out to have it detected",
+    "language": language.REMEDY,
     "context": "use a text of at most 4000 characters",
     "hotwords": "use at most 200 texts of 1 to 64 characters",
     "tracks": "use one {} or {name: 1 to 64 characters} for each channel of audio, in order, 8 at most, or"

@@ -49,7 +49,7 @@ def test_an_english_only_model_knows_neither_language_nor_task() -> None:
     assert named(english.plan(task(), None).prompt) == "<|startoftranscript|><|notimestamps|>"
     assert english.languages == ("en",)
     with pytest.raises(ValueError, match="language 'zh' is not one of the English"):
-        english.language_code("zh")
+        english.plan(task(), "zh")
 
 
 def test_hotwords_stand_before_the_context() -> None:
@@ -65,12 +65,11 @@ def test_retries_leave_the_context_out_and_then_sample() -> None:
 
 
 def test_languages_come_from_the_vocabulary() -> None:
-    assert policy.languages == LANGUAGES
-    assert policy.language_code("zh-TW") == "zh"
-    assert policy.language_code("jv") == "jw"
+    assert policy.languages == tuple({"jw": "jv"}.get(name, name) for name in LANGUAGES)
+    assert "<|jw|>" in named(policy.plan(task(), "jv").prompt)
     assert policy.language_of("<|jw|>") == "jv"
     with pytest.raises(ValueError, match="'xx' is not one of the 5 languages"):
-        policy.language_code("xx")
+        policy.plan(task(), "xx")
 
 
 def test_a_vocabulary_of_another_family_is_refused_by_name() -> None:
@@ -101,7 +100,7 @@ def test_context_is_cut_at_its_beginning_and_at_a_word() -> None:
     st.floats(0.0, 30.0),
     st.text(st.sampled_from("ab 你é"), max_size=600),
     st.text(st.sampled_from("ab你"), min_size=1, max_size=150),
-    st.sampled_from(LANGUAGES),
+    st.sampled_from(policy.languages),
     st.lists(st.text(st.sampled_from("ab"), min_size=1, max_size=9), max_size=40),
 )
 def test_prompt_and_output_fit_the_positions(
