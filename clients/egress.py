@@ -13,11 +13,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from msgspec import UNSET
-
 from streaming.wire.lines import joined
 from streaming.wire.messages import Segment, ServerMessage
 from streaming.wire.render import speaker_name
+from streaming.wire.telling import Telling, track_of
 
 from .dialing import DEFAULT_URL, KEY, ClientError
 from .reading import read
@@ -35,7 +34,7 @@ class Feed:
     """Committed words as text that was not taken yet. Pure."""
 
     def __init__(self) -> None:
-        self._told: dict[int, int] = {}
+        self._telling = Telling()
         self._speaker: tuple[int, str | None] | None = None
         self._text = ""
         self.dropped = 0
@@ -45,13 +44,11 @@ class Feed:
         """Whether there is news in it."""
         if not isinstance(message, Segment):
             return False
-        track = 0 if message.track is UNSET else message.track
-        words = message.words[max(0, self._told.get(track, 0) - message.first_word) :]
+        words = self._telling.tell(message)
         if not words:
             return False
-        self._told[track] = message.first_word + len(message.words)
         text = joined(words)
-        speaker = track, speaker_name(message)
+        speaker = track_of(message), speaker_name(message)
         if speaker != self._speaker:
             text = f">> {speaker[1]}: {text}" if speaker[1] else f">> {text}"
             self._speaker = speaker

@@ -16,13 +16,14 @@ from msgspec.structs import replace
 from . import tokens
 from .auth import Caller
 from .beginning import begin
-from .errors import IdleClient, InternalFault, Replaced, Restarting, ResumeRefused, SlowReader
+from .errors import InternalFault, Replaced, Restarting, ResumeRefused, SlowReader
+from .greeting import Greeting, decoded
 from .keys import Scope
 from .live import Live, after_end, short
 from .services import Services
 from .sessions import Entry
 from .settings import LimitSettings
-from .wire.codec import Codec, too_big
+from .wire.codec import Codec
 from .wire.errors import ProtocolError, WireError, shown
 from .wire.messages import (
     Alive,
@@ -62,9 +63,7 @@ class Connection:
         self._guest = guest
         self._traceparent = traceparent
         self._limits = services.limits
-        self._loop = asyncio.get_running_loop()
-        self._patience: asyncio.Timeout | None = None
-        self._stopped = False
+        self._greeting = Greeting(channel, codec, services.limits)
 
     async def run(self) -> None:
         """Returns when the socket is closed; raises nothing but cancellation."""
@@ -80,9 +79,7 @@ class Connection:
 
     def stop(self) -> None:
         """The server drains: a client without a session is told so."""
-        self._stopped = True
-        if self._patience is not None:
-            self._patience.reschedule(self._loop.time())
+        self._greeting.stop()
 
     async def _meet(self) -> None:
         try:
@@ -104,15 +101,7 @@ class Connection:
 
     async def _first(self) -> Start | Resume:
         """The client's first message; raises `WireError`, `ChannelClosed`."""
-        seconds = self._limits.start_timeout_s
-        try:
-            async with asyncio.timeout(seconds) as self._patience:
-                data = await self._channel.receive()
-        except TimeoutError:
-            raise Restarting if self._stopped else IdleClient(seconds, "the start message") from None
-        finally:
-            self._patience = None
-        message = decoded(data, self._codec, self._limits.max_packet_bytes)
+        message = await self._greeting.read("the start message")
         if isinstance(message, Start | Resume):
             return message
         raise ProtocolError(
@@ -292,14 +281,6 @@ class Serving:
     @property
     def _limits(self) -> LimitSettings:
         return self._services.limits
-
-
-def decoded(data: str | bytes, codec: Codec, most: int) -> ClientMessage:
-    """One message of the client, of `most` bytes; raises `ProtocolError`."""
-    # Characters are at most as many as bytes: a cheap bound that needs no encoding.
-    if len(data) > most:
-        raise too_big(len(data), most)
-    return codec.decode(data)
 
 
 def _rename(live: Live, message: Name) -> None:

@@ -8,8 +8,8 @@ import logging
 from msgspec.structs import replace
 
 from .auth import Caller
-from .connection import decoded
-from .errors import IdleClient, InternalFault, ReadRefused, Restarting, SlowReader, TooManyReaders
+from .errors import InternalFault, ReadRefused, Restarting, SlowReader, TooManyReaders
+from .greeting import Greeting
 from .keys import Scope
 from .live import short
 from .services import Services
@@ -42,8 +42,7 @@ class Reader:
         self._id = id
         self._read = read
         self._caller = caller
-        self._stopped = False
-        self._patience: asyncio.Timeout | None = None
+        self._greeting = Greeting(channel, codec, services.limits)
 
     async def run(self) -> None:
         """Returns when the socket is closed; raises nothing but cancellation."""
@@ -78,9 +77,7 @@ class Reader:
 
     def stop(self) -> None:
         """The server drains: the session it reads ends, and so does this."""
-        self._stopped = True
-        if self._patience is not None:
-            self._patience.reschedule(asyncio.get_running_loop().time())
+        self._greeting.stop()
 
     async def _entry(self, read: Read) -> Entry:
         """The session, for a token of its own, or for who may read others too; raises `WireError`."""
@@ -101,15 +98,7 @@ class Reader:
         return entry
 
     async def _first(self) -> Read:
-        limits = self._services.limits
-        try:
-            async with asyncio.timeout(limits.start_timeout_s) as self._patience:
-                data = await self._channel.receive()
-        except TimeoutError:
-            raise Restarting if self._stopped else IdleClient(limits.start_timeout_s, "read") from None
-        finally:
-            self._patience = None
-        message = decoded(data, self._codec, limits.max_packet_bytes)
+        message = await self._greeting.read("read")
         if isinstance(message, Read):
             return message
         raise ProtocolError(

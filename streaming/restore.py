@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace as changed
 
 from engine.contract import FRAME, Word
@@ -22,6 +22,7 @@ from .log import Log, OnPut, State
 from .stored import Stored
 from .transcripts import present
 from .wire import messages as wire
+from .wire.telling import track_of
 
 LOST = "lost"
 """Cause of a gap: the audio went down with the process, and nobody can send it again."""
@@ -70,8 +71,8 @@ def revive(stored: Stored, log: Log) -> Place:
     segments = log.segments()
     continues = tuple(
         _continuation(
-            [s for s in segments if _track(s.track) == index],
-            [g for g in log.gaps if _track(g.track) == index],
+            [s for s in segments if track_of(s) == index],
+            [g for g in log.gaps if track_of(g) == index],
             settled[index],
         )
         for index in range(tracks)
@@ -156,10 +157,6 @@ def _without(text: Sequence[Covered], lost: Sequence[Covered]) -> list[Covered]:
                 start = gap.end
         left.append(replace(span, start=start, end=max(span.end, start)))
     return [span for span in left if span.start < span.end]
-
-
-def _track(track: int | UnsetType) -> int:
-    return 0 if track is UNSET else track
 
 
 def _word(word: wire.Word) -> Word:

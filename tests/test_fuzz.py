@@ -21,8 +21,8 @@ import streaming.hygiene
 from engine.sglang import http as engine_http
 from streaming import (
     audio,
-    connection,
     demux,
+    greeting,
     listing,
     minting,
     naming,
@@ -123,7 +123,7 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
     "engine": (engine_http, "part_of", lambda message: raising()),
     "webhook answer": (posting, "MOST_HEADERS", "much"),
     "http": (streaming.auth.Authority, "caller", lambda self, secret: streaming.auth.ANYONE),
-    "websocket": (connection, "decoded", raising),
+    "websocket": (greeting, "decoded", raising),
     "token order": (minting, "shown", raising),
     "secrets": (streaming.auth.Authority, "caller", lambda self, secret: secret),
     "sites": (sites.Sites, "welcome", lambda self, origin, host: True),

@@ -11,18 +11,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from msgspec import UNSET
-from msgspec.structs import replace
 
 from streaming.wire.messages import Activity, Segment, Speaker, Word
+from streaming.wire.telling import Telling, track_of
 
+from .attribution import Unattributed
 from .deepgram_shapes import Said
-from .telling import Telling, track_of
 
 LONG_MS = 3000
 """Committed words of a segment that goes on are told once they are so long."""
-
-WAIT_MS = 2500
-"""So long after its end a final waits to know who spoke."""
 
 
 @dataclass(slots=True)
@@ -51,12 +48,12 @@ class Finals:
         self._telling = Telling()
         self._open: set[int] = set()
         """Segments that were shown and are not told to the end."""
-        self._waiting: dict[int, Segment] = {}
+        self._waiting = Unattributed()
         self._clock = 0
 
     def activity(self, news: Activity) -> None:
         """Somebody began to speak, or stopped."""
-        channel = self.channels[0 if news.track is UNSET else news.track]
+        channel = self.channels[track_of(news)]
         channel.speaking, channel.since = news.speaking, news.at_ms
 
     def arrived(self, clock: int) -> None:
@@ -65,14 +62,13 @@ class Finals:
 
     def revise(self, news: Speaker) -> None:
         """Another speaker for a segment."""
-        if (found := self._waiting.get(news.segment)) is not None:
-            self._waiting[news.segment] = replace(found, speaker=news.speaker)
+        self._waiting.revise(news)
 
     def take(self, segment: Segment) -> Iterator[Said]:
         """A segment's state: an interim, or a final that waits to be released."""
         if segment.final:
             if segment.id in self._open or self._telling.news(segment):
-                self._waiting[segment.id] = segment
+                self._waiting.add(segment)
                 self._open.add(segment.id)
             return
         self._open.add(segment.id)
@@ -84,14 +80,7 @@ class Finals:
     def release(self, *, all: bool = False) -> list[Said]:
         """The finals that need wait no longer, in the order of their words."""
         found: list[Said] = []
-        blocked: set[int] = set()
-        for segment in sorted(self._waiting.values(), key=lambda s: (track_of(s), s.first_word)):
-            track = track_of(segment)
-            known = not self._diarize or segment.speaker is not None or not segment.words
-            if track in blocked or not (all or known or self._clock >= segment.end_ms + WAIT_MS):
-                blocked.add(track)
-                continue
-            del self._waiting[segment.id]
+        for segment in self._waiting.release(self._clock, all=all or not self._diarize):
             self._open.discard(segment.id)
             found.append(self._final(segment, segment.end_ms, endpoint=self._stopped(segment)))
         return found
@@ -104,10 +93,9 @@ class Finals:
     def utterances(self, silence: int) -> Iterator[tuple[tuple[int, int], int]]:
         """Channels silent for so long (ms) after their last word, and when that ended; each once."""
         for track, channel in enumerate(self.channels):
-            pending = any(track_of(s) == track for s in self._waiting.values())
             # Told late, where speech began again before the words were there: the silence was as long.
             until = channel.since if channel.speaking else self._clock
-            if channel.ended or pending or (channel.interim and not channel.speaking):
+            if channel.ended or self._waiting.waits(track) or (channel.interim and not channel.speaking):
                 continue
             if until - channel.last_word_end >= silence:
                 channel.ended = True

@@ -28,9 +28,9 @@ from streaming.wire.messages import (
     Start,
 )
 from streaming.wire.messages import Audio as Sound
+from streaming.wire.telling import Telling
 
 from .dialect import Bye, Dialect, Frame, Handshake, Heard, Ignored, Translator, Way
-from .telling import Telling
 
 PATH = "/api/asr-streaming"
 RATE = 24_000

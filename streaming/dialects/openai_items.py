@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from streaming.wire.lines import spaced
+from streaming.wire.lines import flowing, joined
 from streaming.wire.messages import Activity, Gap, Named, Segment, Speaker
+from streaming.wire.telling import Telling
 
 from .openai_segments import Segments
 from .openai_shapes import Event, item
-from .telling import Telling
 
 TRANSCRIPTION = "conversation.item.input_audio_transcription"
 
@@ -118,8 +118,7 @@ class Items:
                 yield from self._complete(earlier)
             turn = self._items[0]
             self._segments.own(segment.first_word + len(segment.words), None if turn.dropped else turn.id)
-            delta = "".join(f" {word.text}" if spaced(word) else word.text for word in words)
-            delta = delta if turn.text else delta.lstrip()
+            delta = flowing(words) if turn.text else joined(words)
             turn.text += delta
             if not turn.dropped:
                 yield f"{TRANSCRIPTION}.delta", {"item_id": turn.id, "content_index": 0, "delta": delta}

@@ -7,16 +7,13 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from msgspec import UNSET
-from msgspec.structs import replace
 
 from streaming.wire.messages import Named, Segment, Speaker
 from streaming.wire.render import joined
+from streaming.wire.telling import Telling
 
+from .attribution import Unattributed
 from .openai_shapes import Event, letters
-from .telling import Telling
-
-WAIT_MS = 2500
-"""So long after its end a segment waits to know who spoke."""
 
 
 class Segments:
@@ -24,7 +21,7 @@ class Segments:
 
     def __init__(self) -> None:
         self._telling = Telling()
-        self._waiting: dict[int, Segment] = {}
+        self._waiting = Unattributed()
         self._names: dict[int, str] = {}
         self._ends: list[int] = []
         """Index behind the last word of each item so far, ascending, and"""
@@ -42,23 +39,19 @@ class Segments:
     def take(self, segment: Segment) -> None:
         """A segment's state: it waits once it is final."""
         if segment.final and self._telling.news(segment):
-            self._waiting[segment.id] = segment
+            self._waiting.add(segment)
 
     def revise(self, news: Speaker | Named) -> None:
         """Another speaker for a segment, or a name."""
         if isinstance(news, Named):
             self._names[news.speaker] = news.name
-        elif (found := self._waiting.get(news.segment)) is not None:
-            self._waiting[news.segment] = replace(found, speaker=news.speaker, name=news.name)
+        else:
+            self._waiting.revise(news)
 
     def release(self, clock: int, *, all: bool = False) -> Iterator[Event]:
         """Those that need wait no longer, in the order of their words: up to the first that has to."""
-        for segment in sorted(self._waiting.values(), key=lambda s: s.first_word):
+        for segment in self._waiting.release(clock, all=all):
             owner = self._item(segment.first_word + len(segment.words) - 1)
-            due = clock >= segment.end_ms + WAIT_MS or segment.speaker is not None
-            if not (all or due):
-                return
-            del self._waiting[segment.id]
             words = self._telling.tell(segment)
             if words and owner is not None:
                 yield (

@@ -27,10 +27,10 @@ from streaming.wire.messages import (
     Word,
 )
 from streaming.wire.render import joined
+from streaming.wire.telling import Telling
 
 from .dialect import Bye, Dialect, Frame, Handshake, Heard, Ignored, Translator, Way
 from .lenient import hotwords_of, json_of
-from .telling import Telling
 
 PATH = "/vosk"
 RATE = 8000

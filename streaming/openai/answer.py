@@ -12,8 +12,9 @@ from msgspec import UNSET, UnsetType
 from streaming.dialects.openai_shapes import letters
 from streaming.log import Log
 from streaming.transcripts import export
+from streaming.wire.lines import flowing, joined
 from streaming.wire.messages import Segment, Word
-from streaming.wire.render import joined
+from streaming.wire.telling import Telling
 
 from .form import Wanted
 
@@ -121,16 +122,12 @@ class Deltas:
     """Committed words as text that only grows."""
 
     def __init__(self) -> None:
-        self._words = 0
+        self._telling = Telling()
         self.text = ""
 
     def take(self, segment: Segment) -> str:
         """What the segment adds; empty where it adds nothing."""
-        new = segment.words[max(0, self._words - segment.first_word) :]
-        if not new or segment.first_word > self._words:
-            return ""
-        self._words += len(new)
-        delta = "".join(word.text if word.space is False else f" {word.text}" for word in new)
-        delta = delta if self.text else delta.lstrip()
+        words = self._telling.tell(segment)
+        delta = flowing(words) if self.text else joined(words)
         self.text += delta
         return delta

@@ -34,9 +34,14 @@ def spaced(word: Word) -> bool:
     return word.space is not False
 
 
+def flowing(words: Iterable[Word]) -> str:
+    """How the words read behind others: with the space before the first."""
+    return "".join(f" {w.text}" if spaced(w) else w.text for w in words)
+
+
 def joined(words: Iterable[Word]) -> str:
     """How the words read, without outer space."""
-    return "".join(f" {w.text}" if spaced(w) else w.text for w in words).strip()
+    return flowing(words).strip()
 
 
 def fits(word: Word, used: int, limit: int) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from streaming import minting, naming, packed
-from streaming.connection import decoded
+from streaming.greeting import decoded
 from streaming.wire.codec import Codec, JsonCodec, MsgpackCodec
 from streaming.wire.errors import ProtocolError
 from streaming.wire.messages import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
-from streaming.wire.messages import Segment, Word
+from .messages import Activity, Gap, Segment, Word
 
 
 class Telling:
@@ -29,6 +29,6 @@ class Telling:
         return words
 
 
-def track_of(segment: Segment) -> int:
+def track_of(message: Segment | Activity | Gap) -> int:
     """Index of its track; 0 without tracks."""
-    return 0 if segment.track is UNSET else segment.track
+    return 0 if message.track is UNSET else message.track
