@@ -102,15 +102,6 @@ def repetition(ids: Sequence[int], limits: GuardLimits) -> int | None:
     return None
 
 
-def without_loop(ids: Sequence[int], limits: GuardLimits) -> list[int]:
-    """`ids` with a repetition at their end cut down to its first round."""
-    period = repetition(ids, limits)
-    kept = list(ids)
-    while period is not None and len(kept) > period and kept[-period:] == kept[-2 * period : -period]:
-        del kept[-period:]
-    return kept
-
-
 def weight(text: str, limits: GuardLimits) -> float:
     """How much speech `text` stands for, in characters of an alphabet."""
     spoken = limits.markup.sub("", text) if limits.markup else text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -47,38 +47,18 @@ def byte_alphabet() -> dict[str, int]:
     return table
 
 
-def merge(word: str, ranks: Mapping[str, int], below: int | None = None) -> list[str]:
-    """Byte-pair encoding of one word in the byte alphabet: join neighbours, lowest id first, until none join.
-
-    Only results with an id under `below` count, where it is given.
-    """
+def merge(word: str, ranks: Mapping[str, int]) -> list[str]:
+    """Byte-pair encoding of a word in the byte alphabet: join neighbours, lowest id first, while any do."""
     parts = list(word)
     while len(parts) > 1:
         known = [
-            (rank, at)
-            for at, (a, b) in enumerate(pairwise(parts))
-            if (rank := ranks.get(a + b)) is not None and (below is None or rank < below)
+            (rank, at) for at, (a, b) in enumerate(pairwise(parts)) if (rank := ranks.get(a + b)) is not None
         ]
         if not known:
             break
         _, at = min(known)
         parts[at : at + 2] = [parts[at] + parts[at + 1]]
     return parts
-
-
-def repaired_merges(ranks: Mapping[str, int], merges: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """`merges` with its lost entries put back, in order.
-
-    For writing a `tokenizer.json` anew: in a vocabulary whose ids are in merge order, every token longer
-    than a byte was made by exactly one merge.
-    """
-    made = {a + b: (a, b) for a, b in merges}
-    for token, rank in ranks.items():
-        if len(token) > 1 and token not in made:
-            parts = merge(token, ranks, below=rank)
-            if len(parts) == 2:
-                made[token] = (parts[0], parts[1])
-    return [made[token] for token in sorted(made, key=lambda token: ranks.get(token, len(ranks)))]
 
 
 class FileTokens:

@@ -13,8 +13,9 @@ import pytest
 from websockets.asyncio.client import connect
 
 from engine.fake import FakeScript
+from streaming.dialects.attribution import WAIT_MS
 from streaming.dialects.deepgram import LEAST_PAUSE_S, WAY, Deepgram, deny, wishes_of
-from streaming.dialects.deepgram_finals import LONG_MS, WAIT_MS
+from streaming.dialects.deepgram_finals import LONG_MS
 from streaming.dialects.deepgram_shapes import plain
 from streaming.dialects.dialect import Handshake, Ignored
 from streaming.dialects.query import Query

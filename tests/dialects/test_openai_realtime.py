@@ -12,10 +12,10 @@ import pytest
 from msgspec.structs import replace
 
 from engine.fake import FakeScript
+from streaming.dialects.attribution import WAIT_MS as UNNAMED_MS
 from streaming.dialects.dialect import Bye, Handshake, Ignored
 from streaming.dialects.openai_items import WAIT_MS, Items
 from streaming.dialects.openai_realtime import BETA, HELD, PIECE, QUIET_S, OpenAIRealtime
-from streaming.dialects.openai_segments import WAIT_MS as UNNAMED_MS
 from streaming.dialects.openai_session import LEAST_PAUSE_S, Wishes
 from streaming.dialects.query import Query
 from streaming.wire.errors import CloseCode, ProtocolError
