@@ -15,15 +15,27 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
 
 from clients import replay
+from clients.bench import cli as bench
 from streaming.cli import COMMANDS
 from streaming.settings import Settings
 from streaming.wire.errors import CloseCode
-from streaming.wire.messages import Receipt, Span, Word
+from streaming.wire.messages import (
+    AudioFormat,
+    ClientMessage,
+    Limits,
+    Options,
+    Receipt,
+    ServerMessage,
+    Span,
+    Track,
+    Word,
+)
 from tests.support.server import server
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -124,6 +136,13 @@ def test_every_command_is_listed() -> None:
     assert [name for name in COMMANDS if f"`seamscribe {name}" not in text] == []
 
 
+def test_every_kind_of_bench_is_listed() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"`seamscribe bench ([^ ]+) --audio", text)
+    (offered,) = (a.choices for a in bench.parser()._actions if isinstance(a.choices, dict))
+    assert sorted(listed.split("\\|")) == sorted(offered)
+
+
 @pytest.mark.e2e
 async def test_the_example_runs_as_written() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -147,14 +166,41 @@ def test_every_option_of_replay_is_listed() -> None:
     assert [option for option in set(options) - {"--help"} if f"{option}" not in text] == []
 
 
+def fields_of(shape: type[msgspec.Struct]) -> list[str]:
+    """The names of its fields; those that a message may lack end with a question mark."""
+    lean = shape.__struct_config__.omit_defaults
+
+    def may_lack(field: msgspec.structs.FieldInfo) -> bool:
+        return field.default is msgspec.UNSET or (lean and not field.required)
+
+    return [field.name + "?" * may_lack(field) for field in msgspec.structs.fields(shape)]
+
+
+def test_every_message_of_the_server_is_listed_with_its_fields() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+) \{(.*?)\}` \|", text, re.MULTILINE))
+    shapes = {str(shape.__struct_config__.tag): shape for shape in get_args(ServerMessage)}
+    assert {tag: sorted(row.split(", ")) for tag, row in rows.items()} == {
+        tag: sorted(set(fields_of(shape)) - {"seq"}) for tag, shape in shapes.items()
+    }
+
+
+def test_all_that_a_client_may_say_is_stated() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## The protocol")[2]
+    protocol = text.partition("\n## ")[0]
+    said = [*get_args(ClientMessage), AudioFormat, Options, Track]
+    names = {field.name for shape in said for field in msgspec.structs.fields(shape)}
+    tags = {str(shape.__struct_config__.tag) for shape in get_args(ClientMessage)}
+    in_binary_frames = {"audio", "data"}
+    assert [
+        name for name in (names | tags) - in_binary_frames if not re.search(rf"\b{name}\b", protocol)
+    ] == []
+
+
 def test_the_protocols_shapes_and_codes_are_stated() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## The protocol")[2]
     protocol = " ".join(text.partition("\n## ")[0].split())
-    for shape in (Word, Receipt, Span):
-        fields = ", ".join(
-            field.name + ("?" if field.default is not msgspec.NODEFAULT else "")
-            for field in msgspec.structs.fields(shape)
-        )
-        assert f"{{{fields}}}" in protocol
+    for shape in (Word, Receipt, Span, Limits):
+        assert f"{{{', '.join(fields_of(shape))}}}" in protocol
     stated = set(re.findall(r"\b[14]\d{3}\b", protocol.partition("Close codes: ")[2]))
     assert stated == {str(int(code)) for code in CloseCode} | {"1002", "1007"}
