@@ -7,12 +7,15 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import BinaryIO
+
+import numpy as np
 
 from engine.contract import Audio
 
 from .audio import Frames
-from .demux import Broke, Piece, check_installed, pieces
+from .demux import Broke, Piece, check_installed, file_pieces, pieces
 from .errors import InternalFault
 from .wire.errors import ProtocolError
 
@@ -149,3 +152,13 @@ class ContainerDecoder:
     def _call(self, function: Callable[..., None], *arguments: str) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is gone, and with it whoever would hear
             self._loop.call_soon_threadsafe(function, *arguments)
+
+
+def file_samples(file: BinaryIO) -> Iterator[Audio]:
+    """A whole recording at 16 kHz, mixed down to mono, piece by piece; `file` may be gone back in. Blocking;
+    raises `ProtocolError` where it is none."""
+    frames = Frames(1)
+    for piece in file_pieces(file):
+        yield frames.feed(piece.samples, piece.rate)[0]
+    (last,), (tail,) = frames.finish()
+    yield np.concatenate((last, tail))

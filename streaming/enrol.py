@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib
 import sys
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from engine.contract import SAMPLE_RATE, Audio, EngineError, SpeakerEncoder, SpeakerTask, Vector
 
 from .app import open_encoder
+from .container import file_samples
 from .errors import SettingsError
 from .settings import Settings, load, voices_folder
 from .voices import VoiceError, VoiceStore
+from .wire.errors import ProtocolError
 
 MOST_S = 60.0
 """More of a file is not used."""
@@ -108,16 +108,19 @@ async def embedded(encoder: SpeakerEncoder, audio: Audio) -> Vector:
 
 
 def _read(file: Path) -> Audio:
-    # By name, as the commands themselves are: reading files is the clients' trade.
-    reader: Any = importlib.import_module("clients.audio")
+    most, pieces = int(MOST_S * SAMPLE_RATE), list[Audio]()
     try:
-        samples = reader.load(file, _say)
-    except reader.AudioError as error:
-        raise VoiceError(str(error)) from None
-    if len(samples) > MOST_S * SAMPLE_RATE:
-        _say(f"{file.name}: only the first {MOST_S:g} s are used")
-    audio: Audio = samples[: int(MOST_S * SAMPLE_RATE)].astype(np.float32) / np.float32(32768)
-    return audio
+        with file.open("rb") as recording:
+            for piece in file_samples(recording):
+                pieces.append(piece)
+                if sum(map(len, pieces)) > most:
+                    _say(f"{file.name}: only the first {MOST_S:g} s are used")
+                    break
+    except OSError as error:
+        raise VoiceError(f"{file}: {error.strerror or error}") from None
+    except ProtocolError as error:
+        raise VoiceError(f"{file}: {error.message}") from None
+    return np.concatenate(pieces)[:most]
 
 
 def _list(store: VoiceStore) -> None:

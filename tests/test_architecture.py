@@ -20,6 +20,8 @@ ALLOWED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("streaming.core", ("streaming.core", "engine.contract")),
     ("streaming.dialects.bridge", ("streaming",)),
     ("streaming.dialects", ("streaming.dialects", "streaming.wire", "streaming.denial")),
+    # It finds every command by name.
+    ("streaming.cli", PACKAGES),
     ("streaming", ("streaming", "engine")),
     ("engine", ("engine",)),
     # The bench of speakers runs the linker alone beside the server, to tell its errors from the text's.
@@ -76,7 +78,8 @@ def module_of(path: Path) -> str:
 
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and absolute name of every import, wherever it stands in the file."""
+    """Line and absolute name of every import, wherever it stands in the file; also those by a text that names
+    a module of ours, for `import_module` or a table of commands."""
     module = module_of(path)
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -89,6 +92,16 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
                 base = ".".join([*parents, *filter(None, [base])])
             # `from streaming import wire` reaches the module streaming.wire, not all of streaming.
             yield from ((node.lineno, _deepest(base, alias.name)) for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            name = node.value.partition(":")[0]
+            name = f"{package}{name}" if name.startswith(".") else name
+            if re.fullmatch(r"\w+(\.\w+)+", name) and _is_module(name):
+                yield node.lineno, name
+
+
+def _is_module(name: str) -> bool:
+    place = ROOT.joinpath(*name.split("."))
+    return place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
 
 
 def _deepest(base: str, name: str) -> str:
@@ -115,7 +128,7 @@ def test_imports_point_one_way() -> None:
 
 def test_only_the_composition_root_names_an_engine() -> None:
     adapters = ("engine.local", "engine.sglang", "engine.fake")
-    may = {"streaming.app", "streaming.doctor"}
+    may = {"streaming.app", "streaming.cli"}
     wrong = [
         f"{path.relative_to(ROOT)}:{line} imports {name}"
         for path in sources()

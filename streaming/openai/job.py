@@ -8,12 +8,9 @@ from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
 from typing import BinaryIO
 
-import numpy as np
-
 from engine.contract import SAMPLE_RATE
-from streaming.audio import Frames
 from streaming.beginning import begin
-from streaming.demux import file_pieces
+from streaming.container import file_samples
 from streaming.log import Cursor, State
 from streaming.quota import Lease
 from streaming.services import Services
@@ -123,12 +120,11 @@ class Job:
 
 def _packets(file: BinaryIO) -> Iterator[bytes]:
     """float32 at 16 kHz, mono."""
-    frames, waiting, held = Frames(1), list[bytes](), 0
-    for piece in file_pieces(file):
-        waiting.append(frames.feed(piece.samples, piece.rate)[0].astype("<f4").tobytes())
+    waiting, held = list[bytes](), 0
+    for samples in file_samples(file):
+        waiting.append(samples.astype("<f4").tobytes())
         held += len(waiting[-1])
         if held >= 4 * PACKET:
             yield b"".join(waiting)
             waiting, held = [], 0
-    (last,), (tail,) = frames.finish()
-    yield b"".join([*waiting, np.concatenate((last, tail)).astype("<f4").tobytes()])
+    yield b"".join(waiting)

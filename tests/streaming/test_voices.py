@@ -25,6 +25,7 @@ from streaming.cli import main
 from streaming.settings import EncoderSettings, Settings, voices_folder
 from streaming.voices import SUFFIX, VoiceError, VoiceStore
 from streaming.wire.errors import ProtocolError
+from tests.support.recordings import recorded
 from tests.support.virtual import run
 
 TRAITS = SpeakerTraits("ears", 4, 10.0, 0.4)
@@ -203,8 +204,8 @@ def test_the_command(
     monkeypatch.setattr(enrol, "open_encoder", lambda _: ears)
     config = tmp_path / "s.toml"
     config.write_text(f"[encoder]\nvoices = '{tmp_path / 'voices'}'\n", "utf-8")
-    file = tmp_path / "ada.pcm"
-    file.write_bytes(np.full(70 * SAMPLE_RATE, 9000, dtype="<i2").tobytes())
+    file = tmp_path / "ada.wav"
+    file.write_bytes(recorded("wav", np.full(70 * SAMPLE_RATE, 9000, np.int16)))
 
     def voice(*arguments: str) -> tuple[int, str, str]:
         status = main(["voice", "--config", str(config), *arguments])
@@ -222,7 +223,8 @@ def test_the_command(
     assert "no audio" in err
     assert voice("list")[:2] == (0, "Ada\t60.0 s, ears\n")
     assert voice("add", "Ada", str(file))[0] == 1
-    assert "no such file" in voice("add", "Bea", str(tmp_path / "no.wav"))[2]
+    assert "no.wav: No such file" in voice("add", "Bea", str(tmp_path / "no.wav"))[2]
+    assert f"{config}: " in voice("add", "Bea", str(config))[2], "no recording"
     assert voice("delete", "Ada")[0] == 0
     assert voice("delete", "Ada")[0] == 1
     assert list((tmp_path / "voices").iterdir()) == []
