@@ -20,6 +20,7 @@ from streaming.wire.messages import (
     Flushed,
     Gap,
     Named,
+    Participant,
     Ready,
     Receipt,
     Segment,
@@ -55,6 +56,8 @@ class Captions:
         """Newest revision of every segment by id, in the order in which they came; `ordered` is by time."""
         self.names: dict[int, str] = {}
         """Names of speakers by number, where they have one."""
+        self.participants: dict[str, Participant] = {}
+        """Who came or left, by id."""
         self.frozen: set[int] = set()
         """Segments whose speaker is not revised any more."""
         self.transcript: list[Word] = []
@@ -168,6 +171,8 @@ class Captions:
                 self._receive_speaker(message)
             case Named(speaker=number, name=name):
                 self.names[number] = name
+            case Participant(id=who):
+                self.participants[who] = message
             case Ack():
                 self._check(message.sample >= self.acknowledged, f"ack went back to {message.sample}")
                 self.acknowledged, self.durable = message.sample, message.durable

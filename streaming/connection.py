@@ -14,6 +14,7 @@ import logging
 from msgspec.structs import replace
 
 from . import tokens
+from .attendance import attend
 from .auth import Caller
 from .beginning import begin
 from .errors import InternalFault, Replaced, Restarting, ResumeRefused, SlowReader
@@ -32,6 +33,7 @@ from .wire.messages import (
     End,
     Flush,
     Name,
+    Presence,
     Ready,
     Resume,
     Start,
@@ -259,6 +261,8 @@ class Serving:
             live.take(message)
         elif isinstance(message, Name):
             _rename(live, message)
+        elif isinstance(message, Presence):
+            attend(self._entry, message, live.next_sample)
         else:
             raise ProtocolError(
                 "started", f"{_name(message)} came in a session: open a new connection for it", field="type"

@@ -18,10 +18,21 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from .packed import pack, unpack
-from .wire.messages import Activity, Ended, Error, Flushed, Gap, Named, Receipt, Segment, Speaker
+from .wire.messages import (
+    Activity,
+    Ended,
+    Error,
+    Flushed,
+    Gap,
+    Named,
+    Participant,
+    Receipt,
+    Segment,
+    Speaker,
+)
 from .wire.render import by_time
 
-State = Segment | Speaker | Named | Gap | Activity | Flushed | Ended | Error
+State = Segment | Speaker | Named | Participant | Gap | Activity | Flushed | Ended | Error
 """What is kept: everything that has a number of its own."""
 
 OnPut = Callable[[str, int, State], None]
@@ -44,6 +55,8 @@ def key_of(message: State, gaps: int) -> str:
             return f"speaker:{id}"
         case Named(speaker=number):
             return f"named:{number}"
+        case Participant(id=who):
+            return f"participant:{who}"
         case Gap():
             return f"gap:{gaps}"
         case Activity(track=track):
@@ -70,6 +83,8 @@ class Log:
         self._flushes: deque[str] = deque()
         self.names: dict[int, str] = {}
         """Names of speakers by number; empty where one was taken away."""
+        self.participants: dict[str, Participant] = {}
+        """Who was ever said to be there, by id."""
         self.speakers: set[int] = set()
         """Numbers of all who were ever said to speak."""
         self.gaps: list[Gap] = []
@@ -171,6 +186,8 @@ class Log:
             case Named(speaker=number, name=name):
                 self._heard(number)
                 self.names[number] = name
+            case Participant(id=who):
+                self.participants[who] = message
             case Gap():
                 self.gaps.append(message)
             case Flushed():

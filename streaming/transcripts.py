@@ -135,10 +135,15 @@ def export(log: Log, format: str, session: str) -> str:
 
 def _account(log: Log, session: str) -> dict[str, Any]:
     tracks = log.ended.tracks if log.ended is not None else UNSET
+    people = [
+        {name: value for name, value in msgspec.to_builtins(one).items() if name not in {"type", "seq"}}
+        for one in log.participants.values()
+    ]
     return {
         "session": session,
         "finished": log.ended is not None,
         "gaps": [[g.start_ms, g.end_ms, g.cause, *([] if g.track is UNSET else [g.track])] for g in log.gaps],
         "receipt": msgspec.to_builtins(log.receipt),
         **({} if tracks is UNSET else {"tracks": msgspec.to_builtins(tracks)}),
+        **({"participants": people} if people else {}),
     }

@@ -11,6 +11,8 @@ export class Captions {
   /** Newest revision of each segment by id. */
   segments = new Map();
   names = new Map();
+  /** Who came or left, by id. */
+  participants = new Map();
   gaps = [];
   ready = null;
   receipt = null;
@@ -25,6 +27,7 @@ export class Captions {
     if (message.type === "segment") return this.#segment(message);
     if (message.type === "speaker") this.#revise(message);
     else if (message.type === "named") this.names.set(message.speaker, message.name);
+    else if (message.type === "participant") this.participants.set(message.id, message);
     else if (message.type === "gap") this.gaps.push(message);
     else if (message.type === "ready") this.ready = message;
     else if (message.type === "end") this.receipt = message.receipt;

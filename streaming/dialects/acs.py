@@ -7,7 +7,7 @@ from typing import Any
 
 from streaming.wire.errors import ProtocolError
 
-from .bots import MIX, Bot, Piece, clock, rate_of, samples
+from .bots import MIX, Bot, Piece, clock, id_of, rate_of, samples
 from .dialect import Dialect, Handshake, Heard, Ignored, Way
 
 PATH = "/acs"
@@ -31,7 +31,7 @@ class Acs(Bot):
                 return ()
             case "AudioData":
                 data = message["audioData"]
-                who = str(data.get("participantRawID") or MIX)[:128]
+                who = id_of(data["participantRawID"]) if data.get("participantRawID") else MIX
                 return [Piece(who, clock(data.get("timestamp")), samples(data["data"]), self._coded)]
             case other:
                 return [Ignored((f"kind {str(other)[:40]}",))]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .bots import MIX, Bot, Piece, rate_of, samples, seconds
+from .bots import MIX, Bot, Piece, id_of, rate_of, samples, seconds
 from .dialect import Dialect, Handshake, Heard, Ignored, Way
 
 PATH = "/attendee"
@@ -27,7 +27,7 @@ class Attendee(Bot):
         if trigger not in ("realtime_audio.mixed", "realtime_audio.per_participant"):
             return [Ignored((f"trigger {str(trigger)[:40]}",))]
         data, at = message["data"], seconds(message["data"].get("timestamp_ms"))
-        who = MIX if trigger == "realtime_audio.mixed" else str(data["participant_uuid"])[:128]
+        who = MIX if trigger == "realtime_audio.mixed" else id_of(data["participant_uuid"])
         at_s = None if at is None else at / 1000
         return [Piece(who, at_s, samples(data["chunk"]), rate_of(data.get("sample_rate", self.rate)))]
 

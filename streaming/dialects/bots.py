@@ -26,7 +26,6 @@ from streaming.wire.messages import (
     AudioFormat,
     Encoding,
     Flush,
-    Name,
     ServerMessage,
     Start,
     Track,
@@ -103,7 +102,8 @@ class Bot(Translator):
         self.rate = self._wishes.rate
         self._apart: bool | None = None
         self._lanes: Lanes | None = None
-        self._roster = Roster(self._wishes.tracks)
+        self.roster = Roster(self._wishes.tracks)
+        """Who is there."""
         self._late = 0
         self._flushes = 0
         self._settled = True
@@ -124,14 +124,14 @@ class Bot(Translator):
             return
         for one in found:
             yield from self._take(one) if isinstance(one, Piece) else (one,)
-        if self._lanes is not None:
-            yield from self._names()
+        yield from self._news()
 
     def tick(self, quiet_s: float) -> Iterable[Heard]:
         """Silence is no reason to hang up: a bot may send nothing while nobody speaks."""
         if self._lanes is None:
             if quiet_s >= START_S:
                 yield from self._begin(True, self.rate)
+                yield from self._news()
             return
         yield Alive()
         yield from map(Audio, self._lanes.wait(quiet_s))
@@ -151,15 +151,6 @@ class Bot(Translator):
     def call(self, label: str) -> None:
         """What the session is called in the list of sessions, unless the address says so."""
         self._label = self._label or label
-
-    def join(self, who: str, name: str | None) -> None:
-        """`who` is there, and may have a name."""
-        if name is not None:
-            self._roster.call(who, name)
-
-    def leave(self, who: str) -> None:
-        """`who` is there no more."""
-        self._roster.leave(who)
 
     def rest(self) -> Iterator[Audio]:
         """What was held back."""
@@ -194,20 +185,23 @@ class Bot(Translator):
                 f"sample_rate: {piece.rate} came after {self.rate}: keep one rate for a connection",
                 field="sample_rate",
             )
-        lane = self._roster.lane(piece.who)
+        lane = self.roster.lane(piece.who) if apart else 0
         assert self._lanes is not None
         if lane is None:
             yield Ignored(("participant",))
             return
-        yield from self._names()
+        yield from self._news()
         self._settled = False
         yield from map(Audio, self._lanes.put(piece.who, lane, piece.at_s, piece.data))
         if self._lanes.late > self._late:
             self._late = self._lanes.late
             yield Ignored(("late audio",))
 
-    def _names(self) -> Iterator[Name]:
-        return self._roster.news() if self._apart else iter(())
+    def _news(self) -> Iterator[Heard]:
+        """Who came, left or has a name; waits for the session."""
+        if self._lanes is not None:
+            yield from self.roster.presences()
+            yield from self.roster.names()
 
 
 def message_of(frame: Frame) -> dict[str, Any] | None:
@@ -216,6 +210,13 @@ def message_of(frame: Frame) -> dict[str, Any] | None:
         return json_of(frame)
     except ProtocolError:
         return None
+
+
+def id_of(value: object) -> str:
+    """Of a participant; raises ValueError where there is none."""
+    if not (found := str(value)[:128]):
+        raise ValueError("a participant without an id")
+    return found
 
 
 def rate_of(value: object) -> int:

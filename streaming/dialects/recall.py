@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .bots import MIX, Bot, Piece, clock, samples, seconds
+from .bots import MIX, Bot, Piece, clock, id_of, samples, seconds
 from .dialect import Dialect, Handshake, Heard, Ignored, Way
 
 PATH = "/recall"
@@ -27,15 +27,16 @@ class Recall(Bot):
         kind = event.removeprefix("participant_events.")
         if kind != event:
             who = self._person(about["data"]["participant"])
-            if kind == "leave":
-                self.leave(who)
+            if kind == "join":
+                self.roster.join(who)
+            elif kind == "leave":
+                self.roster.leave(who)
             return ()
         return [Ignored((f"event {event[:40]}",))]
 
     def _person(self, participant: dict[str, Any]) -> str:
-        who = str(participant["id"])[:128]
-        name = participant.get("name")
-        self.join(who, None if name is None else str(name))
+        who = id_of(participant["id"])
+        self.roster.meet(who, str(participant.get("name") or ""))
         return who
 
 

@@ -10,7 +10,17 @@ from typing import Any
 
 from streaming.wire.errors import ProtocolError
 from streaming.wire.language import language_of
-from streaming.wire.messages import Alive, Audio, AudioFormat, Encoding, End, ServerMessage, Start, Track
+from streaming.wire.messages import (
+    Alive,
+    Audio,
+    AudioFormat,
+    Encoding,
+    End,
+    Presence,
+    ServerMessage,
+    Start,
+    Track,
+)
 
 from .bots import MALFORMED, MISSHAPEN, message_of, samples, seconds
 from .dialect import Dialect, Frame, Handshake, Heard, Ignored, Translator, Way
@@ -30,7 +40,7 @@ class Twilio(Translator):
 
     def __init__(self) -> None:
         self._lanes: Lanes | None = None
-        self._tracks: list[str] = []
+        self._tracks: dict[str, str] = {}
         self._late = 0
 
     def hear(self, frame: Frame) -> Iterable[Heard]:
@@ -61,10 +71,12 @@ class Twilio(Translator):
         match message.get("event"):
             case "start" if self._lanes is None:
                 yield self._start(message["start"])
+                yield from self._presences(present=True)
             case "media" if self._lanes is not None:
                 yield from self._media(message["media"], self._lanes)
             case "stop" if self._lanes is not None:
                 yield from map(Audio, self._lanes.finish())
+                yield from self._presences(present=False)
                 yield End()
             case str(event) if event in _SILENT:
                 yield from ()
@@ -78,24 +90,31 @@ class Twilio(Translator):
                 "unsupported_encoding", "start.mediaFormat.encoding: use audio/x-mulaw", field="encoding"
             )
         said = {name: str(value) for name, value in (start.get("customParameters") or {}).items()}
-        self._tracks = [name for name in NAMES if name in start["tracks"]] or ["inbound"]
+        tracks = [name for name in NAMES if name in start["tracks"]] or ["inbound"]
+        self._tracks = {name: (said.get(name) or NAMES[name])[:64] for name in tracks}
         self._lanes = Lanes(len(self._tracks), RATE, MULAW)
         return Start(
             audio=AudioFormat(Encoding.MULAW, RATE, len(self._tracks)),
             language=language_of(said.get("language")),
-            tracks=tuple(Track((said.get(name) or NAMES[name])[:64]) for name in self._tracks),
+            tracks=tuple(map(Track, self._tracks.values())),
             label=str(start.get("callSid") or "")[:128],
             token=said.get("token") or None,
         )
 
+    def _presences(self, *, present: bool) -> Iterable[Presence]:
+        """The two of a call come and go with it."""
+        for speaker, (track, name) in enumerate(self._tracks.items(), 1):
+            yield Presence(track, present, name, speaker)
+
     def _media(self, media: dict[str, Any], lanes: Lanes) -> Iterable[Heard]:
-        track = media.get("track", self._tracks[0])
-        if track not in self._tracks:
+        tracks = list(self._tracks)
+        track = media.get("track", tracks[0])
+        if track not in tracks:
             yield Ignored(("track",))
             return
         at = seconds(media.get("timestamp"))
         at_s = None if at is None else at / 1000
-        yield from map(Audio, lanes.put(track, self._tracks.index(track), at_s, samples(media["payload"])))
+        yield from map(Audio, lanes.put(track, tracks.index(track), at_s, samples(media["payload"])))
         if lanes.late > self._late:
             self._late = lanes.late
             yield Ignored(("late audio",))

@@ -30,7 +30,7 @@ JSON_PROTOCOL = "seamscribe.v1.json"
 MSGPACK_PROTOCOL = "seamscribe.v1.msgpack"
 
 _REMEDIES = {
-    "type": "use start, resume, read, flush, alive or end; audio goes in binary frames",
+    "type": "use start, resume, read, flush, alive, name, presence or end; audio goes in binary frames",
     "version": f"this server speaks version {VERSION}",
     "audio.encoding": "use one of " + ", ".join(Encoding),
     "audio.sample_rate": "use 8000 to 48000",
@@ -45,6 +45,9 @@ _REMEDIES = {
     "options.pause_s": "use 0.2 to 3 seconds",
     "options.activity_pause_s": "use 0.1 to 10 seconds, or leave it out",
     "id": "use a text of 1 to 128 characters",
+    "present": "use true, or false for who left",
+    "name": "use a text of at most 64 characters",
+    "speaker": "use the number that segments carry, 1 to 9999; of a track its index and one",
     "data": "use bytes (base64 in JSON)",
     "session": "use ready.session of the session to go on with",
     "token": "use ready.token of the session (a reader: ready.read_token); in start a key or token, or none",

@@ -154,7 +154,22 @@ class Name(Struct, frozen=True, forbid_unknown_fields=True, tag="name"):
     """Empty: by number again."""
 
 
-ClientMessage = Start | Resume | Read | Audio | Flush | Alive | Name | End
+class Presence(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="presence"):
+    """Somebody is there from now on, or no longer; told to all as `participant`. It changes nothing of what
+    is heard. Again with another `name` or `speaker`: the same person, better known."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=128)]
+    """As the source of the audio has it."""
+    present: bool = True
+    name: Annotated[str, Meta(max_length=64)] = ""
+    speaker: Annotated[int, Meta(ge=1, le=9_999)] | None = None
+    """The number under which they are heard, once that is known."""
+
+
+PARTICIPANTS = 1024
+"""People of whom one session keeps whether they are there."""
+
+ClientMessage = Start | Resume | Read | Audio | Flush | Alive | Name | Presence | End
 
 
 class Limits(Struct, frozen=True):
@@ -262,6 +277,20 @@ class Named(Struct, frozen=True, tag="named"):
     """Similarity to the enrolled voice, where a known voice was recognized."""
 
 
+class Participant(Struct, frozen=True, tag="participant"):
+    """Somebody came, or left, at `at_ms`. Of each `id` only the newest counts; again with the same `at_ms`:
+    nobody moved, more is known."""
+
+    seq: int
+    id: str
+    present: bool
+    at_ms: int
+    """As exact as the source: what bots send lies up to 0.2 s behind."""
+    name: str | UnsetType = UNSET
+    speaker: int | UnsetType = UNSET
+    """Their number in segments, once they have spoken on a track."""
+
+
 class Activity(Struct, frozen=True, tag="activity"):
     """Somebody began to speak, or stopped, at `at_ms`; only where `start.options` asks for it. Of a track
     only the newest counts."""
@@ -347,4 +376,6 @@ class Error(Struct, frozen=True, tag="error"):
     retry_after_ms: int | UnsetType = UNSET
 
 
-ServerMessage = Ready | Segment | Speaker | Named | Activity | Ack | Flushed | Gap | Ended | Error
+ServerMessage = (
+    Ready | Segment | Speaker | Named | Participant | Activity | Ack | Flushed | Gap | Ended | Error
+)

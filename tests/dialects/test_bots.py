@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from streaming.dialects import acs, attendee, recall, twilio
 from streaming.dialects.bots import MALFORMED, Bot
@@ -19,7 +20,7 @@ from streaming.dialects.dialect import Dialect, Handshake, Heard, Ignored, Way
 from streaming.dialects.query import Query
 from streaming.wire.codec import MsgpackCodec
 from streaming.wire.errors import ProtocolError
-from streaming.wire.messages import Alive, Audio, End, Flush, Name, Start, Track
+from streaming.wire.messages import Alive, Audio, End, Flush, Name, Participant, Presence, Start, Track
 from tests.support.foreign import meet
 from tests.support.sound import expected, s16, speech
 from tests.support.world import World, serving
@@ -126,14 +127,16 @@ def starts(found: Iterable[Heard]) -> Start:
 def test_a_call_is_two_tracks_with_names_and_brings_its_key() -> None:
     call = opened(twilio.WAY)
     assert heard(call, CONNECTED) == []
-    begun = starts(heard(call, start("inbound", "outbound", token="k", inbound="Ann", language="en-US")))
+    found = heard(call, start("inbound", "outbound", token="k", inbound="Ann", language="en-US"))
+    assert found[1:] == [Presence("inbound", True, "Ann", 1), Presence("outbound", True, "Callee", 2)]
+    begun = starts(found)
     assert begun.tracks == (Track("Ann"), Track("Callee"))
     assert (begun.token, begun.label, begun.language) == ("k", "CA1", "en")
     assert heard(call, media("inbound", 0, b"\x01\x02")) == []
     assert heard(call, media("outbound", 0, b"\x03\x04")) == [Audio(b"\x01\x03\x02\x04")]
     assert heard(call, {"event": "dtmf"}, {"event": "mark"}) == []
     rest = heard(call, media("inbound", 2, b"\x05\x06"), STOP)
-    assert rest[1:] == [End()]
+    assert rest[1:] == [Presence("inbound", False, "Ann", 1), Presence("outbound", False, "Callee", 2), End()]
     assert rest[0] == Audio(b"\xff" * (2 * 318) + b"\x05\xff\x06\xff")
     assert list(call.gone()) == []
 
@@ -159,6 +162,10 @@ def test_a_call_over_the_line_ends_in_words_of_two_people() -> None:
         said = {s.track: [w.text for w in s.words] for s in log.segments() if s.words}
         assert said == {0: expected("xx......"), 1: expected("....xx..")}
         assert log.names == {1: "Caller", 2: "Callee"}
+        assert [replace(one, seq=0) for one in log.participants.values()] == [
+            Participant(0, "inbound", False, 4000, "Caller", 1),
+            Participant(0, "outbound", False, 4000, "Callee", 2),
+        ]
         assert log.receipt is not None
         assert (log.receipt.samples, log.receipt.gap_samples) == (8 * 8000, 0)
 
@@ -172,22 +179,64 @@ def test_recalls_participants_are_tracks_with_names() -> None:
     found = heard(bot, recalled("audio_separate_raw.data", 5.0, ann, b"\1\0" * 320))
     assert found == [
         Start(audio=starts(found).audio, language="en", tracks=(Track(),) * 8, label="bot-1"),
+        Presence("100", True, "Ann", 1),
         Name(1, "Ann"),
     ]
-    assert heard(bot, recalled("audio_separate_raw.data", 5.0, bob, b"\2\0" * 320)) == []
+    first = heard(bot, recalled("audio_separate_raw.data", 5.0, bob, b"\2\0" * 320))
+    assert first == [Presence("200", True, "", 2)]
     named = heard(bot, recalled("participant_events.update", who=person(200, "Bob")))
-    assert named == [Name(2, "Bob")]
-    assert heard(bot, recalled("participant_events.leave", who=bob)) == []
-    assert heard(bot, recalled("participant_events.join", who=person(300, "Bob"))) == []
+    assert named == [Presence("200", True, "Bob", 2), Name(2, "Bob")]
+    assert heard(bot, recalled("participant_events.leave", who=bob)) == [Presence("200", False, "Bob", 2)]
+    back = heard(bot, recalled("participant_events.join", who=person(300, "Bob")))
+    assert back == [Presence("300", True, "Bob")]
     # The same person under another id.
     rest = heard(bot, recalled("audio_separate_raw.data", 5.02, person(300, "Bob"), b"\3\0" * 320))
-    assert rest == []
+    assert rest == [Presence("300", True, "Bob", 2)]
     (audio,) = bot.gone()
     assert isinstance(audio, Audio)
     frames = np.frombuffer(audio.data, "<i2").reshape(-1, 8)
     assert frames[0].tolist() == [1, 2, 0, 0, 0, 0, 0, 0]
     assert frames[-1].tolist() == [0, 3, 0, 0, 0, 0, 0, 0]
     assert len(frames) == 640
+
+
+def test_whoever_leaves_and_comes_back_is_there_again_and_late_sound_brings_nobody_back() -> None:
+    bot = opened(recall.WAY)
+    ann = person(100, "Ann")
+    heard(bot, recalled("audio_separate_raw.data", 0.0, ann, b"\1\0" * 320))
+    assert heard(bot, recalled("participant_events.leave", who=ann)) == [Presence("100", False, "Ann", 1)]
+    late = heard(bot, recalled("audio_separate_raw.data", 0.02, ann, b"\1\0" * 320))
+    assert not any(isinstance(one, Presence) for one in late)
+    assert heard(bot, recalled("participant_events.join", who=ann)) == [Presence("100", True, "Ann", 1)]
+    assert heard(bot, recalled("participant_events.join", who=ann)) == []
+
+
+def test_who_only_listens_is_there_too_beside_a_mix_and_before_any_sound() -> None:
+    bot = opened(recall.WAY)
+    assert heard(bot, recalled("participant_events.join", who=person(1, "Ann"))) == []
+    assert heard(bot, recalled("audio_mixed_raw.data", 0.0, data=b"\1\0" * 320))[1:] == [
+        Presence("1", True, "Ann"),
+        Audio(b"\1\0" * 320),
+    ]
+    assert heard(bot, recalled("participant_events.leave", who=person(1, "Ann"))) == [
+        Presence("1", False, "Ann")
+    ]
+    quiet = opened(recall.WAY)
+    heard(quiet, recalled("participant_events.join", who=person(1, "Ann")))
+    assert list(quiet.tick(5.0))[1:] == [Presence("1", True, "Ann")]
+
+
+def test_where_nobody_tells_of_coming_the_first_sound_does() -> None:
+    bot, call = opened(attendee.WAY), opened(acs.WAY)
+    heard(bot, attended(b"\1\0" * 320, 0, "u1"))
+    assert Presence("u2", True, "", 2) in heard(bot, attended(b"\1\0" * 320, 0, "u2"))
+    heard(call, METADATA, azure(b"\1\0" * 480, 1.0, "8:acs:a"))
+    assert Presence("4:+1", True, "", 2) in heard(call, azure(b"\2\0" * 480, 1.0, "4:+1"))
+
+
+def test_without_an_id_nobody_is_anybody() -> None:
+    assert heard(opened(recall.WAY), recalled("participant_events.join", who={"id": ""})) == [MALFORMED]
+    assert heard(opened(attendee.WAY), attended(b"\1\0", 0, "")) == [MALFORMED]
 
 
 def test_the_ninth_shares_the_eighths_track_and_its_name_says_so() -> None:

@@ -22,6 +22,7 @@ from streaming.wire.messages import (
     Flushed,
     Gap,
     Named,
+    Participant,
     Receipt,
     Segment,
     Speaker,
@@ -40,6 +41,7 @@ STATES = (
     Segment(0, 2, 1, 2, 1500, 2500, 2, "three", (Word("three", 1600, 1900),), "", False),
     Speaker(0, 1, 3, 2, True),
     Named(0, 1, "Ann"),
+    Participant(0, "p1", False, 20, "Ann", 1),
     Flushed(0, "one", 16_000),
 )
 _ENDED = Ended(0, Receipt(40_000, 2500, 3, 0, 40_000, 0, 0, 2500, 0, ()))
