@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.datastructures import Headers as AsgiHeaders
 from starlette.datastructures import MutableHeaders
@@ -72,8 +73,8 @@ class Rule:
         return found
 
 
-def _rule(methods: str, path: str, *scopes: Scope, deny: Deny = plainly, key_later: bool = False) -> Rule:
-    return Rule(frozenset(methods.split()), re.compile(path), scopes, deny, key_later=key_later)
+def _rule(methods: str, path: str, *scopes: Scope, deny: Deny = plainly, **more: Any) -> Rule:
+    return Rule(frozenset(methods.split()), re.compile(path), scopes, deny, **more)
 
 
 def _way(way: Way) -> Rule:
@@ -96,6 +97,8 @@ RULES = (
     _rule("SOCKET", r"/v1/sessions/[^/]+/events", Scope.READ, key_later=True),
     _rule("GET HEAD", r"/v1/sessions/[^/]+/transcript\.[a-z0-9]+", Scope.READ),
     _rule("GET HEAD", r"/v1/sessions/[^/]+/audio\.flac", Scope.READ),
+    # A player takes an address and nothing else.
+    _rule("GET HEAD", r"/v1/sessions/[^/]+/live\.vtt", Scope.READ, key_queries=("token",)),
     _rule("PUT DELETE", r"/v1/sessions/[^/]+/speakers/[^/]+", Scope.SPEAK),
     _rule("POST", r"/v1/tokens", Scope.SPEAK, Scope.READ),
     _rule("GET HEAD", r"/metrics", Scope.WATCH),

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from . import listing, pages
+from . import listing, pages, webvtt
 from .auth import spoken
 from .connection import Connection
 from .dialects.bridge import serve
@@ -57,6 +57,7 @@ def routes_of(services: Services) -> list[BaseRoute]:
         Route("/v1/sessions/{id}", routes.session, methods=["DELETE"]),
         Route("/v1/sessions/{id}/transcript.{format}", routes.transcript),
         Route("/v1/sessions/{id}/audio.flac", routes.audio),
+        Route("/v1/sessions/{id}/live.vtt", routes.captions),
         Route("/v1/sessions/{id}/speakers/{number}", routes.speaker, methods=["PUT", "DELETE"]),
         Route("/v1/tokens", routes.tokens, methods=["POST"]),
         *openai.routes_of(services),
@@ -209,6 +210,10 @@ class Routes:
     async def audio(self, request: Request) -> Response:
         """What was kept of its audio."""
         return await listing.audio(request, self._services)
+
+    async def captions(self, request: Request) -> Response:
+        """Its captions, as they come."""
+        return await webvtt.live(request, self._services)
 
     async def session(self, request: Request) -> Response:
         """Remove every trace of one."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import zip_longest
 
 from .lines import columns, fill, joined
 from .messages import Word
@@ -59,29 +59,28 @@ class Cue:
 
 def blocks(words: Sequence[Word], speaker: str | None) -> list[Cue]:
     """What one person says, as cues from their first word to the end of their last."""
+    return [cue for _, cue in counted(words, speaker)]
+
+
+def counted(words: Sequence[Word], speaker: str | None) -> Iterator[tuple[int, Cue]]:
+    """The same, each with how many words it holds. More words behind these change the last one alone."""
     limit = _limit(words)
     lead = min(limit // 2, columns(speaker) + 2) if speaker else 0
-    return [
-        Cue(
-            some[0].start_ms,
-            max(some[-1].end_ms, some[0].start_ms + 1),
-            tuple(map(joined, _lines(some, limit, lead))),
-            speaker,
-        )
-        for some in _blocks(words, limit, lead)
-    ]
+    for some in _blocks(words, limit, lead):
+        lines = tuple(map(joined, _lines(some, limit, lead)))
+        end_ms = max(some[-1].end_ms, some[0].start_ms + 1)
+        yield len(some), Cue(some[0].start_ms, end_ms, lines, speaker)
 
 
 def timed(cues: Sequence[Cue]) -> list[Cue]:
     """The cues of a recording, in order of time, each as long as reading takes where there is room for it."""
     ordered = sorted(cues, key=lambda cue: cue.start_ms)
-    ends = [_end(cue, next.start_ms) for cue, next in pairwise(ordered)]
-    if ordered:
-        ends.append(_end(ordered[-1], None))
-    return [replace(cue, end_ms=end) for cue, end in zip(ordered, ends, strict=True)]
+    nexts = [next.start_ms for next in ordered[1:]]
+    return [replace(cue, end_ms=ending(cue, at)) for cue, at in zip_longest(ordered, nexts)]
 
 
-def _end(cue: Cue, next_ms: int | None) -> int:
+def ending(cue: Cue, next_ms: int | None) -> int:
+    """Until when the cue is shown if the next begins at `next_ms`; None: there is none."""
     reading = -(-sum(map(columns, cue.lines)) * 1000 // COLUMNS_A_SECOND)
     end = max(cue.end_ms, cue.start_ms + max(SHORTEST_MS, reading))
     if next_ms is not None and next_ms - end < _GAP_MS:

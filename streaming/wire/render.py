@@ -127,12 +127,18 @@ def srt(cues: Sequence[Cue]) -> str:
 
 def vtt(cues: Sequence[Cue]) -> str:
     """WebVTT; a speaker is a voice tag. Text is escaped, so no arrow can stand in it."""
-    blocks = ["WEBVTT\n"]
-    for cue in cues:
-        body = "\n".join(map(_escaped, cue.lines))
-        named = f"<v {_escaped(cue.speaker)}>{body}" if cue.speaker else body
-        blocks.append(f"{_time(cue.start_ms, '.')} --> {_time(cue.end_ms, '.')}\n{named}\n")
-    return "\n".join(blocks)
+    return "\n".join([VTT, *map(vtt_cue, cues)])
+
+
+VTT = "WEBVTT\n"
+"""How a file of WebVTT begins; an empty line stands before each cue."""
+
+
+def vtt_cue(cue: Cue) -> str:
+    """One cue of WebVTT."""
+    body = "\n".join(map(_escaped, cue.lines))
+    named = f"<v {_escaped(cue.speaker)}>{body}" if cue.speaker else body
+    return f"{_time(cue.start_ms, '.')} --> {_time(cue.end_ms, '.')}\n{named}\n"
 
 
 def _time(ms: int, point: str) -> str:

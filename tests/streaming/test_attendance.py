@@ -7,9 +7,11 @@ import json
 from typing import Any
 
 from clients.captions import Captions
+from streaming.log import Log
+from streaming.stored import decode, encode
 from streaming.transcripts import export
 from streaming.wire.codec import JsonCodec
-from streaming.wire.messages import PARTICIPANTS, Read
+from streaming.wire.messages import PARTICIPANTS, Participant, Read
 from tests.streaming.test_reader import reader, seen
 from tests.support.channel import MemoryChannel
 from tests.support.sound import speech
@@ -85,10 +87,6 @@ def test_what_is_wrong_with_it_is_said() -> None:
 
 
 def test_it_is_kept_as_it_was_told() -> None:
-    from streaming.log import Log
-    from streaming.stored import decode, encode
-    from streaming.wire.messages import Participant
-
     log = Log()
     log.put(Participant(0, "a", True, 5, "Ann"))
     log.put(Participant(0, "a", False, 9, "Ann"))
