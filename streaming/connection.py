@@ -32,6 +32,7 @@ from .wire.messages import (
     ClientMessage,
     End,
     Flush,
+    Hotwords,
     Name,
     Presence,
     Ready,
@@ -257,7 +258,7 @@ class Serving:
     def _take(self, live: Live, message: ClientMessage, *, said_end: bool) -> None:
         if said_end:
             raise after_end(message)
-        if isinstance(message, Audio | Flush | Alive | End):
+        if isinstance(message, Audio | Flush | Alive | Hotwords | End):
             live.take(message)
         elif isinstance(message, Name):
             _rename(live, message)

@@ -28,7 +28,7 @@ from .sessions import Entry, Outcome
 from .splice import Splice
 from .transcripts import present
 from .wire.errors import ProtocolError, WireError, told
-from .wire.messages import Alive, Audio, ClientMessage, End, Flush, Start
+from .wire.messages import Alive, Audio, ClientMessage, End, Flush, Hotwords, Start
 
 logger = logging.getLogger("seamscribe")
 
@@ -159,7 +159,7 @@ class Live:
         """The client has read something."""
         self._eased.set()
 
-    def take(self, message: Audio | Flush | Alive | End) -> None:
+    def take(self, message: Audio | Flush | Alive | Hotwords | End) -> None:
         """Accept one message of the client, after `room`; raises `ProtocolError`. What came before over
         another connection is known and dropped."""
         match message:
@@ -172,6 +172,9 @@ class Live:
                 return
             case Alive():
                 self._heard = self._loop.time()
+                return
+            case Hotwords(hotwords):
+                self._meeting.expect(hotwords)
                 return
             case End() if self._closed:
                 return

@@ -239,6 +239,11 @@ class Meeting:
             raise KeyError(speaker)
         self._name(speaker, name, None)
 
+    def expect(self, hotwords: tuple[str, ...]) -> None:
+        """Names and terms for the decodes to come, in place of those before."""
+        for track in self._tracks:
+            track.session.hotwords = hotwords
+
     # -- who speaks ------------------------------------------------------------------------------
 
     def _review(self) -> None:

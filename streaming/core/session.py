@@ -61,7 +61,7 @@ class Session:
         self._id = id
         self._s = settings
         self._context = context
-        self._hotwords = hotwords
+        self.hotwords = hotwords
         self._now = clock  # end of the newest frame that was looked at, samples
         self._ring = AudioRing(clock)
         self._gate = SpeechGate(settings.gate(), clock, floor=continues.settled)
@@ -325,7 +325,7 @@ class Session:
             prefix=prefix,
             language=self._language.language,
             detect=self._language.ask(),
-            hotwords=self._hotwords,
+            hotwords=self.hotwords,
             attempt=self._attempt,
             hurry=self._segmenter.stretch > 1.0,
         )

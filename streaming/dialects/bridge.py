@@ -163,7 +163,8 @@ async def serve(websocket: WebSocket, way: Way, services: Services) -> None:
     offered = tuple(spoken(websocket.scope.get("subprotocols", ())))
     try:
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        dialect = way.open(Handshake(id := fresh_id(), now, query, offered, caller.note if caller else ""))
+        note, redacts = caller.note if caller else "", services.redact is not None
+        dialect = way.open(Handshake(id := fresh_id(), now, query, offered, note, redacts))
     except WireError as error:
         services.metrics.refused.add(reason=error.code)
         await websocket.send_denial_response(denial(way.deny, 400, error.message))

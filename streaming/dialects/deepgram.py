@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from streaming.denial import Denied
 from streaming.wire.errors import CloseCode, ProtocolError, shown
@@ -25,6 +26,7 @@ from streaming.wire.messages import (
     Error,
     Flush,
     Flushed,
+    Hotwords,
     Options,
     Ready,
     Segment,
@@ -39,6 +41,7 @@ from .deepgram_shapes import (
     About,
     Said,
     configure_failure,
+    configured,
     failure,
     metadata,
     results,
@@ -68,10 +71,9 @@ _UNDERSTOOD = ("model", "version", "tag", "extra", "mip_opt_out", "no_delay", "l
 """Names that ask for nothing that would show in the answers."""
 
 _HARMFUL = {
-    "redact": "nothing is redacted for single streams here: leave it out, or have the server set up with"
-    " privacy.redact",
     "callback": "results are sent on the socket only: leave it out",
 }
+_REDACT = "this server strikes nothing out: leave it out, or have it set up with privacy.redact"
 _CODES = {
     CloseCode.BAD_REQUEST: (1008, "DATA-0000"),
     CloseCode.UNAUTHORIZED: (1008, "INVALID_AUTH"),
@@ -97,11 +99,13 @@ class Wishes:
     punctuated: bool = False
 
 
-def wishes_of(query: Query) -> Wishes:
-    """Raises `ProtocolError` naming the field and the remedy."""
+def wishes_of(query: Query, *, redacts: bool = False) -> Wishes:
+    """Raises `ProtocolError` naming the field and the remedy. `redacts`: words are struck out here, whichever
+    the client names, as the server's function has it."""
     for name in _UNDERSTOOD:
         query.texts(name)
-    for name, remedy in _HARMFUL.items():
+    query.texts("redact")
+    for name, remedy in (_HARMFUL if redacts else {**_HARMFUL, "redact": _REDACT}).items():
         if any(value.lower() not in ("", "false") for value in query.texts(name)):
             raise ProtocolError("unsupported", f"{name}: {remedy}", field=name)
     endpointing = (query.text("endpointing") or "").lower()
@@ -162,7 +166,7 @@ class Deepgram(Translator):
 
     def __init__(self, handshake: Handshake) -> None:
         """Raises `ProtocolError`."""
-        self._wishes = wishes = wishes_of(handshake.query)
+        self._wishes = wishes = wishes_of(handshake.query, redacts=handshake.redacts)
         self._about = About(handshake.id, handshake.created)
         self.headers = {"dg-request-id": handshake.id}
         self._count = len(wishes.start.tracks) or 1
@@ -202,7 +206,7 @@ class Deepgram(Translator):
             case "CloseStream":
                 yield from self._close()
             case "Configure":
-                yield configure_failure(self._about)
+                yield from self._configure(message)
             case other:
                 yield Ignored((f"type {str(other)[:40]}",))
 
@@ -220,6 +224,20 @@ class Deepgram(Translator):
         self._asked += 1
         self._flushes[id := str(self._asked)] = tuple(one for one in every if one == channel) or every
         yield Flush(id)
+
+    def _configure(self, message: dict[str, Any]) -> Iterable[Heard]:
+        """Other keyterms from now on; features are as they were."""
+        if isinstance(features := message.get("features"), dict) and features:
+            yield Ignored(tuple(f"feature {name[:40]}" for name in features))
+        if (terms := message.get("keyterms")) is None:
+            yield configured(self._about)
+            return
+        texts = isinstance(terms, list) and all(isinstance(term, str) for term in terms)
+        kept = hotwords_of(terms) if texts else ()
+        if texts and {term.strip() for term in terms} - {""} == set(kept):
+            yield from (Hotwords(kept), configured(self._about, kept))
+        else:
+            yield configure_failure(self._about)
 
     def _close(self) -> Iterable[Heard]:
         if not self._closing:

@@ -144,13 +144,18 @@ def failure(code: str, description: str) -> str:
     return text_of({"type": "Error", "variant": code, "description": description, "message": description})
 
 
+def configured(about: About, keyterms: Sequence[str] | None = None) -> str:
+    told = {} if keyterms is None else {"keyterms": keyterms}
+    return text_of({"type": "ConfigureSuccess", "request_id": about.request, **told})
+
+
 def configure_failure(about: About) -> str:
     return text_of(
         {
             "type": "ConfigureFailure",
             "request_id": about.request,
-            "code": "CONFIGURE_KEYTERMS_NOT_SUPPORTED",
-            "description": "keyterms stay as they were given in the query: open a new stream for others",
+            "code": "CONFIGURE_KEYTERM_LIMIT_EXCEEDED",
+            "description": "keyterms: stay as they were: send at most 200 texts of at most 64 characters",
         }
     )
 

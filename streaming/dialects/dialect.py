@@ -54,6 +54,8 @@ class Handshake:
     subprotocols: tuple[str, ...] = ()
     note: str = ""
     """What was said of the session when the client's token was made (`auth.Caller.note`)."""
+    redacts: bool = False
+    """Whether this server strikes words out (`privacy.redact`)."""
 
 
 class Dialect(Protocol):

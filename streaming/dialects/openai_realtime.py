@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from streaming.wire.errors import CloseCode, ProtocolError
 from streaming.wire.messages import (
@@ -25,6 +26,7 @@ from streaming.wire.messages import (
     Flush,
     Flushed,
     Gap,
+    Hotwords,
     Named,
     Segment,
     ServerMessage,
@@ -113,6 +115,9 @@ class OpenAIRealtime(Translator):
         self._items.detecting = self._wishes.detecting
         if self._started is not None:
             ignored += self._late(self._started)
+            if (terms := self._wishes.start().hotwords) != self._started.hotwords:
+                self._started = replace(self._started, hotwords=terms)
+                yield Hotwords(terms)
         elif self._held:
             yield from self._begin()
         if ignored:
@@ -129,7 +134,7 @@ class OpenAIRealtime(Translator):
                 " or open a new connection",
                 field="session.audio.input.format",
             )
-        names = ("language", "context", "hotwords", "options")
+        names = ("language", "context", "options")
         return tuple(
             f"{name} after audio" for name in names if getattr(wanted, name) != getattr(started, name)
         )

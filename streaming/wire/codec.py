@@ -30,7 +30,8 @@ JSON_PROTOCOL = "seamscribe.v1.json"
 MSGPACK_PROTOCOL = "seamscribe.v1.msgpack"
 
 _REMEDIES = {
-    "type": "use start, resume, read, flush, alive, name, presence or end; audio goes in binary frames",
+    "type": "use start, resume, read, flush, alive, name, presence, hotwords or end; audio goes in binary"
+    " frames",
     "version": f"this server speaks version {VERSION}",
     "audio.encoding": "use one of " + ", ".join(Encoding),
     "audio.sample_rate": "use 8000 to 48000",

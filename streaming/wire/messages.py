@@ -166,10 +166,16 @@ class Presence(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     """The number under which they are heard, once that is known."""
 
 
+class Hotwords(Struct, frozen=True, forbid_unknown_fields=True, tag="hotwords"):
+    """Expect these from now on, in place of those of `start`."""
+
+    hotwords: Annotated[tuple[Hotword, ...], Meta(max_length=200)]
+
+
 PARTICIPANTS = 1024
 """People of whom one session keeps whether they are there."""
 
-ClientMessage = Start | Resume | Read | Audio | Flush | Alive | Name | Presence | End
+ClientMessage = Start | Resume | Read | Audio | Flush | Alive | Name | Presence | Hotwords | End
 
 
 class Limits(Struct, frozen=True):

@@ -20,7 +20,7 @@ from streaming.dialects.deepgram_shapes import plain
 from streaming.dialects.dialect import Handshake, Ignored
 from streaming.dialects.query import Query
 from streaming.wire.errors import ProtocolError
-from streaming.wire.messages import Ack, Activity, AudioFormat, Encoding, Flush, Speaker, Track
+from streaming.wire.messages import Ack, Activity, AudioFormat, Encoding, Flush, Hotwords, Speaker, Track
 from tests.support.foreign import Met, meet, segment
 from tests.support.server import server
 from tests.support.sound import expected, s16, speech
@@ -306,12 +306,42 @@ def test_what_cannot_be_is_refused_by_name(query: str, field: str) -> None:
     assert field in headers["dg-error"]
 
 
-def test_commands_that_are_not_known_or_not_done() -> None:
-    dialect = deepgram()
-    (answer,) = dialect.hear('{"type": "Configure", "keyterms": ["Ada"]}')
+def configure(dialect: Deepgram, **wishes: Any) -> tuple[list[Any], dict[str, Any]]:
+    """What follows from it for the session, and how it is answered."""
+    *found, answer = dialect.hear(json.dumps({"type": "Configure", **wishes}))
     assert isinstance(answer, str)
-    told = json.loads(answer)
-    assert (told["type"], told["request_id"]) == ("ConfigureFailure", "the-id")
+    return found, json.loads(answer)
+
+
+def test_keyterms_are_changed_while_the_stream_goes_on() -> None:
+    dialect, success = deepgram("keyterm=Bo"), {"type": "ConfigureSuccess", "request_id": "the-id"}
+    assert configure(dialect, keyterms=["Ada", " Ada", "Lovelace"]) == (
+        [Hotwords(("Ada", "Lovelace"))],
+        {**success, "keyterms": ["Ada", "Lovelace"]},
+    )
+    assert configure(dialect, keyterms=[]) == ([Hotwords(())], {**success, "keyterms": []})
+    assert configure(dialect, keyterms=None) == ([], success)
+    assert configure(dialect, features={"numerals": True}) == ([Ignored(("feature numerals",))], success)
+    for wrong in ("Ada", ["x" * 65], [1], [str(n) for n in range(201)]):
+        found, told = configure(dialect, keyterms=wrong)
+        assert found == []
+        assert (told["type"], told["request_id"]) == ("ConfigureFailure", "the-id")
+        assert told["code"] == "CONFIGURE_KEYTERM_LIMIT_EXCEEDED"
+        assert "at most 200 texts" in told["description"]
+
+
+def test_redact_is_for_servers_that_do() -> None:
+    query = f"{RAW}&redact=pci&redact=numbers"
+    with pytest.raises(ProtocolError, match=r"privacy\.redact"):
+        wishes_of(Query.parse(query))
+    parsed = Query.parse(query)
+    assert wishes_of(parsed, redacts=True) == wishes_of(Query.parse(RAW))
+    assert parsed.unread == ()
+    assert isinstance(WAY.open(Handshake("x", "", Query.parse(query), redacts=True)), Deepgram)
+
+
+def test_commands_that_are_not_known() -> None:
+    dialect = deepgram()
     assert list(dialect.hear('{"type": "Dance"}')) == [Ignored(("type Dance",))]
     assert WAY.open(Handshake("x", "", Query.parse(RAW))).headers == {"dg-request-id": "x"}
 

@@ -28,6 +28,7 @@ from streaming.wire.messages import (
     Error,
     Flush,
     Gap,
+    Hotwords,
     Named,
     Speaker,
     Start,
@@ -395,6 +396,10 @@ def test_a_format_may_not_change_once_audio_came() -> None:
     assert not [one for one in spoken.hear(update(format={"type": "audio/pcm"})) if isinstance(one, Ignored)]
     late = [one for one in spoken.hear(update(transcription={"language": "de"})) if isinstance(one, Ignored)]
     assert late == [Ignored(("language after audio",))]
+    for fresh in (True, False):
+        later = list(spoken.hear(update(transcription={"keywords": ["Ada"]})))
+        assert (Hotwords(("Ada",)) in later) is fresh
+        assert not [one for one in later if isinstance(one, Ignored) and "hotwords" in str(one)]
     with pytest.raises(ProtocolError, match="open a new connection"):
         list(spoken.hear(update(format={"type": "audio/pcma"})))
 
