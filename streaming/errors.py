@@ -11,6 +11,7 @@ WireError (streaming.wire.errors)    code, message, field, close code
     ├── SlowReader        4408       the client read nothing
     ├── ResumeRefused     4404       there is nothing to go on with
     ├── ReadRefused       4404       there is nothing to read
+    ├── NothingLive       1013       come back later
     ├── Replaced          4409       a newer connection has the session
     ├── Expired           1008       nobody came back
     ├── Deleted           4404       the operator deletes the session
@@ -143,6 +144,16 @@ class ReadRefused(StreamError):
             "read_refused",
             "no session is read here by this id and token: use ready.session and ready.read_token",
             close=CloseCode.GONE,
+        )
+
+
+class NothingLive(StreamError):
+    def __init__(self, retry_after_ms: int) -> None:
+        super().__init__(
+            "nothing_live",
+            f"nobody speaks here now: try again in {retry_after_ms} ms",
+            close=CloseCode.OVERLOAD,
+            retry_after_ms=retry_after_ms,
         )
 
 

@@ -8,7 +8,7 @@ import logging
 from msgspec.structs import replace
 
 from .auth import Caller
-from .errors import InternalFault, ReadRefused, Restarting, SlowReader, TooManyReaders
+from .errors import InternalFault, NothingLive, ReadRefused, Restarting, SlowReader, TooManyReaders
 from .greeting import Greeting
 from .keys import Scope
 from .live import short
@@ -20,6 +20,10 @@ from .wire.messages import Read
 from .writer import Channel, ChannelClosed, Writer, close, part
 
 logger = logging.getLogger("seamscribe")
+
+
+LATEST = "latest"
+"""In place of a session's id: the one that began last, of those that live, for who may read any."""
 
 
 class Reader:
@@ -83,6 +87,13 @@ class Reader:
         """The session, for a token of its own, or for who may read others too; raises `WireError`."""
         services, sessions = self._services, self._services.sessions
         caller = self._caller
+        if self._id == LATEST:
+            caller = caller or services.auth.admit(None, read.token, Scope.READ, LATEST)
+            if not caller.may(Scope.READ, LATEST):
+                raise ReadRefused
+            if (newest := sessions.newest()) is None:
+                raise NothingLive(round(services.limits.retry_after_s * 1000))
+            return newest
         if caller is None:
             if (history := services.history) is not None:
                 await history.revive(self._id, read.token, 0, services)

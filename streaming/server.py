@@ -100,7 +100,7 @@ class Routes:
     async def events(self, websocket: WebSocket) -> None:
         """One reader of a session."""
         query = dict(websocket.query_params)
-        # Without keys everybody may ask, but only a session's own token lets them read it.
+        # Without keys everybody may ask, but only a session's own token lets them read it, by its id.
         caller = None if self._services.auth.open else websocket.scope[CALLER]
         if caller is not None:
             query["token"] = "-"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,11 +24,6 @@ if TYPE_CHECKING:
 
 GRACE_S = 2.0
 """What the drain leaves for sending the last receipts."""
-
-
-def fresh_id() -> str:
-    """An id for a session, which nobody can guess."""
-    return secrets.token_urlsafe(16)
 
 
 class Stoppable(Protocol):
@@ -153,6 +147,7 @@ class Entry:
     recorder: Recorder = field(default_factory=Unrecorded)
     unheard: range = range(0)
     """Numbers that an earlier process may have sent, but that never reached the disk."""
+    recording: bool = False  # a file: nobody speaks now
     guest: bool = False
     """Whether its client has no way to come back: of another protocol, or with audio that has no samples."""
     lease: Lease | None = None
@@ -262,7 +257,7 @@ class Sessions:
         self._check_room()
         if self._admission is not None:
             self._admission.admit()
-        entry = Entry(guest or fresh_id(), guest=guest is not None)
+        entry = Entry(guest or tokens.fresh_id(), guest=guest is not None)
         if token is not None:
             entry.token_digest = tokens.digest(token)
             entry.read_digest = tokens.digest(tokens.read_token(token))
@@ -339,6 +334,11 @@ class Sessions:
         """A live or lately finished session."""
         self._forget()
         return self._live.get(id) or self._finished.get(id)
+
+    def newest(self) -> Entry | None:
+        """Of the sessions that live the one that began last; recordings are none."""
+        live = (one for one in self._live.values() if one.live is not None and not one.recording)
+        return next(reversed(list(live)), None)
 
     def resume(self, id: str, token: str) -> Entry:
         """The session with this id and token; raises `ResumeRefused`."""

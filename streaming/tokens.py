@@ -10,6 +10,11 @@ import secrets
 _BYTES = 32
 
 
+def fresh_id() -> str:
+    """An id for a session, which nobody can guess."""
+    return secrets.token_urlsafe(16)
+
+
 def issue() -> str:
     """A new session's token: 256 bits nobody can guess."""
     return secrets.token_urlsafe(_BYTES)

@@ -207,5 +207,7 @@ $("transcript").onscroll = ({ target }) => {
 };
 $("newest").onclick = () => ($("transcript").scrollTop = $("transcript").scrollHeight);
 addEventListener("online", () => stream?.hurry());
+// Nobody can come back to what this page heard: its place is free at once, and overlays go to the next session.
+addEventListener("pagehide", () => stream?.close());
 addEventListener("beforeunload", (event) => source?.live && event.preventDefault());
 themed($("theme"));

@@ -7,6 +7,9 @@ const BUFFERED = 256 * 1024;
 const SILENCE_MS = 20_000;
 const READER_SILENCE_MS = 90_000;
 
+/** In place of a session: the one that began last, of those that live. */
+export const LATEST = "latest";
+
 /** The address of a websocket on the server at `base` (http, https or the page's own location). */
 export function socketAddress(base, path) {
   const url = new URL(path, base);
@@ -155,7 +158,8 @@ export class Stream {
 
 /**
  * Reads a session that somebody else speaks in, from its beginning, over as many connections as it takes. `on` as
- * with `Stream`. `token` is the session's `read_token`.
+ * with `Stream`. `token` is the session's `read_token`; for `LATEST` a key with the scope `read`, or anything where the
+ * server has none.
  */
 export class Reader {
   #line;
@@ -165,7 +169,8 @@ export class Reader {
   constructor({ base, session, token, on, WebSocket }) {
     this.#line = new Line({
       address: () => socketAddress(base, `/v1/sessions/${encodeURIComponent(session)}/events`),
-      first: () => ({ type: "read", token, after: this.#seq }),
+      // Which session is the newest may have changed meanwhile.
+      first: () => ({ type: "read", token, after: session === LATEST ? 0 : this.#seq }),
       message: (message) => {
         this.#seq = Math.max(this.#seq, message.seq);
         if (message.type === "error") this.#error = message;
@@ -187,7 +192,9 @@ export class Reader {
     });
   }
 
+  /** Connect; once more, where it is over. */
   open() {
+    this.#error = null;
     this.#line.connect();
   }
 

@@ -19,7 +19,7 @@ from streaming.connection import Connection
 from streaming.denial import denial
 from streaming.guard import CALLER
 from streaming.services import Services
-from streaming.sessions import fresh_id
+from streaming.tokens import fresh_id
 from streaming.transport import SocketChannel
 from streaming.wire.codec import MsgpackCodec
 from streaming.wire.errors import WireError, shown

@@ -14,7 +14,7 @@ from streaming.container import file_samples
 from streaming.log import Cursor, State
 from streaming.quota import Lease
 from streaming.services import Services
-from streaming.sessions import fresh_id
+from streaming.tokens import fresh_id
 from streaming.wire.errors import CloseCode
 from streaming.wire.messages import Audio, AudioFormat, Encoding, End, Options, Start
 
@@ -43,6 +43,7 @@ class Job:
         self.entry, self._live = begin(
             start, replace(services, batch=True), lease, guest=fresh_id(), traceparent=traceparent
         )
+        self.entry.recording = True
         self._news = asyncio.Event()
         self.entry.waiting.add(self._news)
         self._cursor = Cursor(self.entry.log)

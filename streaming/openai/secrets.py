@@ -18,7 +18,7 @@ from streaming.dialects.openai_session import Wishes
 from streaming.guard import CALLER
 from streaming.naming import Refused, body_of
 from streaming.services import Services
-from streaming.sessions import fresh_id
+from streaming.tokens import fresh_id
 from streaming.wire.errors import WireError
 
 from .errors import ApiError, of_wire

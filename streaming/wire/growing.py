@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace as changed
 
 from .cues import Cue, counted, ending
-from .messages import Named, Segment, Speaker, Word
+from .messages import Named, Segment, Speaker
 from .render import UNKNOWN, by_time, speaker_name
+from .telling import Telling
 
 
 class GrowingCues:
@@ -22,8 +23,8 @@ class GrowingCues:
     def __init__(self) -> None:
         self._segments: dict[int, Segment] = {}
         """Those with words that wait, by id."""
-        self._taken: dict[int | UnsetType, int] = {}
-        """How many words of each track are in cues."""
+        self._telling = Telling()
+        """Which words are in cues."""
         self._names: dict[int, str] = {}
         self._held: list[Cue] = []
         """Whole, but for when they end."""
@@ -57,19 +58,14 @@ class GrowingCues:
         return given
 
     def _gather(self, segment: Segment, *, over: bool) -> None:
-        words, whole = self._waiting(segment), segment.final or over
-        found = list(counted(words, self._speaker(segment)))
+        whole = segment.final or over
+        found = list(counted(self._telling.news(segment), self._speaker(segment)))
         if not whole:
             found = found[:-1]
         self._held += [cue for _, cue in found]
-        if taken := sum(count for count, _ in found):
-            at = max(segment.first_word, self._taken.get(segment.track, 0))
-            self._taken[segment.track] = at + taken
+        self._telling.tell(segment, sum(count for count, _ in found))
         if whole:
             del self._segments[segment.id]
-
-    def _waiting(self, segment: Segment) -> tuple[Word, ...]:
-        return segment.words[max(0, self._taken.get(segment.track, 0) - segment.first_word) :]
 
     def _speaker(self, segment: Segment) -> str | None:
         if segment.speaker in self._names:

@@ -21,11 +21,13 @@ class Telling:
         """Its words that were not told before."""
         return segment.words[max(0, self._told.get(track_of(segment), 0) - segment.first_word) :]
 
-    def tell(self, segment: Segment) -> tuple[Word, ...]:
-        """The same; from now on they are told."""
-        words = self.news(segment)
+    def tell(self, segment: Segment, most: int | None = None) -> tuple[Word, ...]:
+        """The same, `most` of them at most; from now on they are told."""
+        news = self.news(segment)
+        words = news[:most]
         if words:
-            self._told[track_of(segment)] = segment.first_word + len(segment.words)
+            waiting = len(news) - len(words)
+            self._told[track_of(segment)] = segment.first_word + len(segment.words) - waiting
         return words
 
 

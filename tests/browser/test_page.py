@@ -195,6 +195,23 @@ async def test_an_overlay_marks_speakers_and_is_the_same_after_a_reload(tmp_path
         assert overlay.errors == []
 
 
+async def test_an_overlay_without_a_session_follows_the_newest(tmp_path: Path) -> None:
+    async with browsing(tmp_path) as (running, tab):
+        overlay = await tab()
+        await overlay.open(running.http("/overlay?clear=600"))
+        shown = "document.querySelector('#captions').textContent"
+        for slots, words in (("xx......", "zero one"), (".....xx......", "five six")):
+            async with connect(running.http("")) as stream:
+                reading = asyncio.create_task(drained(stream))
+                await stream.send(s16(speech(slots)))
+                await stream.flush("all")
+                await overlay.until(f"{shown} === '{words}'")
+                await stream.end()
+                await reading
+        assert await overlay.run("document.querySelector('#problem').hidden")
+        assert overlay.errors == []
+
+
 async def drained(stream: Any) -> None:
     async for _ in stream:
         pass

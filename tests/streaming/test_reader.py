@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 from clients.captions import Captions
-from streaming.reader import Reader
+from streaming.reader import LATEST, Reader
 from streaming.wire.codec import JsonCodec
 from streaming.wire.messages import Read
 from tests.support.channel import MemoryChannel
+from tests.support.keys import ADMIN, READ, SPEAK, locked
 from tests.support.sound import expected, speech
 from tests.support.virtual import settle
 from tests.support.world import END, START, World, check_numbers, live, serving
@@ -131,6 +133,55 @@ def test_who_may_not_read() -> None:
         assert another.closed == (1000, "done")
 
     serving(body, max_readers=2)
+
+
+def test_the_newest_session_is_read_by_who_may_read_any() -> None:
+    async def body(world: World) -> None:
+        early = reader(world, LATEST, Read("-"))
+        first, a = await begun(world, "xx...")
+        second, b = await begun(world, "xxx...")
+        newest = reader(world, LATEST, Read("-"))
+        await settle()
+        assert newest.sent[0]["session"] == b["session"]
+        entry = world.services.sessions.find(b["session"])
+        assert entry is not None
+        entry.recording = True
+        assert world.services.sessions.newest() is world.services.sessions.find(a["session"])
+        second.say(END)
+        await asyncio.sleep(5)
+        assert newest.closed == (1000, "done")
+        then = reader(world, LATEST, Read("-"))
+        await settle()
+        assert then.sent[0]["session"] == a["session"]
+        assert seen(then).committed.split() == expected("xx")
+        first.say(END)
+        await world.all_done()
+        assert early.closed == (1013, "nothing_live")
+        assert "try again in" in early.sent[0]["message"]
+
+    serving(body)
+
+
+def test_with_keys_the_newest_session_is_for_those_who_may_read() -> None:
+    async def body(world: World) -> None:
+        world.services = replace(world.services, **locked())
+        speaker = world.client()
+        speaker.say({**START, "token": SPEAK})
+        await live(speaker, speech("xx..."))
+        ready = speaker.sent[0]
+        tried = {
+            secret: reader(world, LATEST, Read(secret))
+            for secret in (READ, ADMIN, SPEAK, "-", ready["token"], ready["read_token"])
+        }
+        await settle()
+        speaker.say(END)
+        await world.all_done()
+        let_in = [secret for secret, channel in tried.items() if channel.closed == (1000, "done")]
+        assert let_in == [READ, ADMIN]
+        refused = {channel.closed for secret, channel in tried.items() if secret not in let_in}
+        assert refused == {(4401, "unauthorized")}
+
+    serving(body)
 
 
 def test_readers_and_speakers_have_seats_for_as_long_as_they_are_there() -> None:

@@ -12,7 +12,7 @@ from websockets.typing import Subprotocol
 from streaming.connection import Connection
 from streaming.dialects.bridge import CODEC, Bridge
 from streaming.dialects.dialect import Dialect, Frame, Ignored, Way
-from streaming.sessions import fresh_id
+from streaming.tokens import fresh_id
 from streaming.wire.messages import Segment, Word
 from tests.support.channel import MemoryChannel
 from tests.support.server import Running
