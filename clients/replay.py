@@ -268,8 +268,7 @@ def try_places(sources: Sequence[Source], format: str, folder: Path) -> None:
 
 
 def _place(folder: Path, name: str, format: str) -> Path:
-    ending = {"text": "txt"}.get(format, format)
-    return folder / f"{name}.{ending}"
+    return folder / f"{name}.{FORMATS[format].ending}"
 
 
 def write_transcripts(playbacks: Sequence[Playback], format: str, folder: Path | None) -> None:

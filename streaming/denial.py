@@ -1,11 +1,14 @@
-"""Refusals over HTTP, as the protocol of whoever asked writes them."""
+"""Refusals over HTTP, as the protocol of whoever asked writes them: status, reason, when to come back."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from .wire.errors import CloseCode, WireError
 
 Denied = tuple[Any, Mapping[str, str]]
 """What goes with a status: the body (JSON; a string as it is), and more headers."""
@@ -27,3 +30,41 @@ def denial(deny: Deny, status: int, message: str, headers: Mapping[str, str] | N
     if isinstance(body, str):
         return PlainTextResponse(body, status, headers)
     return JSONResponse(body, status, headers)
+
+
+def refused(deny: Deny, error: WireError) -> Response:
+    """Why no stream begins, told before there is one."""
+    return denial(deny, status_of(error.close, error.code), error.message, later_of(error))
+
+
+_STATUS = {
+    CloseCode.TOO_BIG: 413,
+    CloseCode.LIMIT: 429,
+    CloseCode.RESTART: 503,
+    CloseCode.OVERLOAD: 503,
+    CloseCode.BAD_REQUEST: 400,
+    CloseCode.UNAUTHORIZED: 401,
+    CloseCode.GONE: 404,
+    CloseCode.TIMEOUT: 408,
+}
+
+COME_BACK = frozenset({429, 503})
+"""With these the same request may be taken later."""
+
+
+def status_of(close: int, code: str = "") -> int:
+    """What a stream is closed with, for a reason of this name, as a status: 500 where it is our fault."""
+    if code == "session_too_long":
+        return 413  # a limit, but the same again will not fit either
+    return next((status for known, status in _STATUS.items() if known == close), 500)
+
+
+def later(seconds: float) -> dict[str, str]:
+    """The header that says when to come back."""
+    return {"retry-after": str(max(1, math.ceil(seconds)))}
+
+
+def later_of(error: WireError) -> dict[str, str]:
+    """The same for an error: none where coming back is no use."""
+    worth = error.retry_after_ms is not None and status_of(error.close, error.code) in COME_BACK
+    return later((error.retry_after_ms or 0) / 1000) if worth else {}

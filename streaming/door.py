@@ -7,13 +7,15 @@ take its answer; and it takes any number of such connections.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 import h11
 from starlette.responses import PlainTextResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from .denial import later
 
 QUIET_S = 0.5
 """A refused client that sends nothing for so long has read why, or never will."""
@@ -62,7 +64,7 @@ class HttpProtocol(H11Protocol):
 
     def _refuse(self) -> None:
         self._refused = True
-        self._answer("503 Service Unavailable", FULL, f"Retry-After: {self.door.retry_after_s:.0f}\r\n")
+        self._answer("503 Service Unavailable", FULL, _lines(later(self.door.retry_after_s)))
         # Closing at once, with the request still to come, would reset the answer away.
         self._arm(QUIET_S, self.transport.close)
 
@@ -75,8 +77,8 @@ class HttpProtocol(H11Protocol):
     async def _only_asked(self, scope: Any, receive: Any, send: Any) -> None:
         """The application, for one of the few that came when the house was full."""
         asked = scope["path"] in self.door.asked
-        later = {"retry-after": f"{self.door.retry_after_s:.0f}", "connection": "close"}
-        app = self.config.loaded_app if asked else PlainTextResponse(FULL, 503, later)
+        headers = {**later(self.door.retry_after_s), "connection": "close"}
+        app = self.config.loaded_app if asked else PlainTextResponse(FULL, 503, headers)
         await app(scope, receive, send)
         self.transport.close()
 
@@ -147,6 +149,10 @@ class HttpProtocol(H11Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _lines(headers: Mapping[str, str]) -> str:
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
 
 
 def http_protocol(door: Door) -> type[HttpProtocol]:

@@ -10,6 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
+from .denial import later
 from .errors import Deleted
 from .log import Log
 from .recordings import export, spans_ms
@@ -116,7 +117,7 @@ async def delete(request: Request, services: Services) -> Response:
             if request.query_params.get("end") != "true":
                 return PlainTextResponse(LIVES, status_code=409)
             if not await services.sessions.end(entry, Deleted()):
-                return PlainTextResponse(LIVES_ON, status_code=503, headers={"retry-after": "1"})
+                return PlainTextResponse(LIVES_ON, status_code=503, headers=later(1))
         services.sessions.remove(id)
         kept = services.history is not None and await services.history.delete(id)
     if entry is None and not kept:

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from .auth import Caller, TooManyTokens
+from .denial import later
 from .keys import Scope
 from .naming import Refused, body_of
 from .services import Services
@@ -59,7 +60,7 @@ async def mint(request: Request, services: Services, caller: Caller) -> Response
         return PlainTextResponse(
             "Too many tokens wait to be used: use them, or wait until they expire.\n",
             429,
-            {"retry-after": f"{services.token_s:.0f}"},
+            later(services.token_s),
         )
     return JSONResponse({"token": token, "scope": order.scope, "expires_in_s": seconds}, status_code=201)
 

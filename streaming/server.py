@@ -15,10 +15,10 @@ from starlette.websockets import WebSocket
 from . import listing, pages, webvtt
 from .auth import spoken
 from .connection import Connection
+from .denial import plainly, refused
 from .dialects.bridge import serve
 from .dialects.dialect import Way
 from .dialects.ways import WAYS
-from .errors import StreamError
 from .guard import CALLER, Guard
 from .listing import NO_SESSION
 from .minting import mint
@@ -26,12 +26,13 @@ from .naming import Refused, naming
 from .openai import routes as openai
 from .reader import Reader
 from .services import Services
-from .transcripts import FORMATS, export
+from .transcripts import export
 from .transport import SocketChannel
 from .version import version
 from .wire.codec import SUBPROTOCOLS, Codec, choose
 from .wire.errors import shown
 from .wire.messages import Read
+from .wire.render import BY_ENDING, FORMATS
 
 STREAM = "/v1/stream"
 
@@ -65,12 +66,6 @@ def routes_of(services: Services) -> list[BaseRoute]:
     ]
 
 
-def no_room(refusal: StreamError) -> Response:
-    """The refusal as HTTP: 503, and when to come back."""
-    seconds = -(-(refusal.retry_after_ms or 0) // 1000)
-    return PlainTextResponse(f"{refusal.message}\n", 503, {"retry-after": str(seconds)})
-
-
 class Routes:
     """What the server answers."""
 
@@ -83,7 +78,7 @@ class Routes:
         refusal = self._services.sessions.refusal() if "resume" not in websocket.query_params else None
         if refusal is not None:
             self._services.metrics.refused.add(reason=refusal.code)
-            await websocket.send_denial_response(no_room(refusal))
+            await websocket.send_denial_response(refused(plainly, refusal))
         elif (codec := await self._accepted(websocket)) is not None:
             caller, trace = websocket.scope[CALLER], websocket.headers.get("traceparent")
             channel = SocketChannel(websocket)
@@ -189,17 +184,17 @@ class Routes:
 
     async def transcript(self, request: Request) -> Response:
         """What a session said so far."""
-        format, id = request.path_params["format"], request.path_params["id"]
-        if format not in FORMATS:
+        ending, id = request.path_params["format"], request.path_params["id"]
+        if (format := BY_ENDING.get(ending)) is None:
             return PlainTextResponse(
-                f"No format {shown(format)}: use one of {', '.join(FORMATS)}.\n", status_code=404
+                f"No format {shown(ending)}: use one of {', '.join(BY_ENDING)}.\n", status_code=404
             )
         log = await listing.log(id, self._services)
         if log is None:
             return PlainTextResponse(NO_SESSION, status_code=404)
         return Response(
             export(log, format, id),
-            media_type=FORMATS[format][1],
+            media_type=FORMATS[format].media,
             headers={"cache-control": "no-store"},
         )
 

@@ -29,17 +29,6 @@ from .log import Log
 from .wire import messages as wire
 from .wire.render import render
 
-FORMATS = {
-    "json": ("json", "application/json"),
-    "txt": ("text", "text/plain; charset=utf-8"),
-    "srt": ("srt", "application/x-subrip; charset=utf-8"),
-    "vtt": ("vtt", "text/vtt; charset=utf-8"),
-    "rttm": ("rttm", "text/plain; charset=utf-8"),
-    "ctm": ("ctm", "text/plain; charset=utf-8"),
-    "stm": ("stm", "text/plain; charset=utf-8"),
-}
-"""By file ending: the renderer's name and the media type."""
-
 _PER_MS = wire.CLOCK_RATE // 1000
 
 
@@ -127,10 +116,9 @@ def _receipt(receipt: Receipt) -> wire.Receipt:
 
 
 def export(log: Log, format: str, session: str) -> str:
-    """The transcript as one of `FORMATS`; only committed words. Raises KeyError for others."""
-    name = FORMATS[format][0]
-    extra = _account(log, session) if name == "json" else {}
-    return render(log.segments(), name, recording=session, **extra)
+    """The transcript in one of `FORMATS`; only committed words. Raises ValueError for others."""
+    extra = _account(log, session) if format == "json" else {}
+    return render(log.segments(), format, recording=session, **extra)
 
 
 def _account(log: Log, session: str) -> dict[str, Any]:

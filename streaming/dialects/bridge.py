@@ -16,7 +16,7 @@ from starlette.websockets import WebSocket
 
 from streaming.auth import Caller, spoken
 from streaming.connection import Connection
-from streaming.denial import denial
+from streaming.denial import refused
 from streaming.guard import CALLER
 from streaming.services import Services
 from streaming.tokens import fresh_id
@@ -152,9 +152,7 @@ async def serve(websocket: WebSocket, way: Way, services: Services) -> None:
     """One client of this way, from its handshake to the close."""
     if (full := services.sessions.refusal()) is not None:
         services.metrics.refused.add(reason=full.code)
-        seconds = -(-(full.retry_after_ms or 0) // 1000)
-        response = denial(way.deny, 503, full.message, {"retry-after": str(seconds)})
-        await websocket.send_denial_response(response)
+        await websocket.send_denial_response(refused(way.deny, full))
         return
     caller: Caller | None = websocket.scope[CALLER]
     query = Query.parse(websocket.scope["query_string"].decode("latin-1"))
@@ -167,7 +165,7 @@ async def serve(websocket: WebSocket, way: Way, services: Services) -> None:
         dialect = way.open(Handshake(id := fresh_id(), now, query, offered, note, redacts))
     except WireError as error:
         services.metrics.refused.add(reason=error.code)
-        await websocket.send_denial_response(denial(way.deny, 400, error.message))
+        await websocket.send_denial_response(refused(way.deny, error))
         return
     chosen = next((one for one in offered if one.lower() in way.subprotocols), None)
     headers = [(name.encode(), value.encode()) for name, value in dialect.headers.items()]

@@ -18,8 +18,6 @@ from streaming.wire.telling import Telling
 
 from .form import Wanted
 
-MEDIA = {"text": "text/plain; charset=utf-8", "srt": "application/x-subrip", "vtt": "text/vtt; charset=utf-8"}
-
 _LANGUAGES = (
     "ar arabic bg bulgarian ca catalan cs czech cy welsh da danish de german el greek en english es spanish"
     " et estonian fa persian fi finnish fr french he hebrew hi hindi hr croatian hu hungarian id indonesian"

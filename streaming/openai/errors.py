@@ -7,17 +7,10 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
+from streaming.denial import COME_BACK, later, status_of
 from streaming.dialects.openai_shapes import body
 from streaming.dialects.openai_shapes import deny as deny
-from streaming.wire.errors import CloseCode, WireError
-
-_STATUS = {
-    CloseCode.BAD_REQUEST: 400,
-    CloseCode.TOO_BIG: 413,
-    CloseCode.LIMIT: 429,
-    CloseCode.OVERLOAD: 503,
-    CloseCode.RESTART: 503,
-}
+from streaming.wire.errors import WireError
 
 
 class ApiError(Exception):
@@ -41,15 +34,13 @@ class ApiError(Exception):
         return body(self.status, self.message, self.code, self.param)
 
     def response(self) -> Response:
-        headers = (
-            {} if self.retry_after_s is None else {"retry-after": str(max(1, round(self.retry_after_s)))}
-        )
+        headers = {} if self.retry_after_s is None else later(self.retry_after_s)
         return JSONResponse(self.body, self.status, headers)
 
 
 def of_wire(error: WireError) -> ApiError:
     """The same refusal as this protocol has it."""
-    status = 413 if error.code == "session_too_long" else _STATUS.get(error.close, 500)
+    status = status_of(error.close, error.code)
     retry = error.retry_after_ms
     param = {"audio.encoding": "file", "audio.channels": "file", "audio.sample_rate": "file"}.get(
         error.field or "", error.field
@@ -59,5 +50,5 @@ def of_wire(error: WireError) -> ApiError:
         error.message,
         code=error.code,
         param=param,
-        retry_after_s=None if retry is None or status not in (429, 503) else retry / 1000,
+        retry_after_s=None if retry is None or status not in COME_BACK else retry / 1000,
     )

@@ -18,7 +18,7 @@ from streaming.wire.language import language_of
 
 from .errors import ApiError
 
-FORMATS = ("json", "text", "srt", "verbose_json", "vtt", "diarized_json")
+RESPONSES = ("json", "text", "srt", "verbose_json", "vtt", "diarized_json")
 GRANULARITIES = frozenset({"segment", "word"})
 MOST_FIELDS = 200
 FIELD_BYTES = 64 << 10
@@ -98,8 +98,8 @@ def wanted(form: FormData) -> Wanted:
     if not isinstance(file, UploadFile):
         raise ApiError(400, "file: is missing: send the recording as a file of the form", param="file")
     format = _text(form, "response_format") or "json"
-    if format not in FORMATS:
-        raise _bad("response_format", f"{shown(format)} is not known: use one of {', '.join(FORMATS)}")
+    if format not in RESPONSES:
+        raise _bad("response_format", f"{shown(format)} is not known: use one of {', '.join(RESPONSES)}")
     granularities = set(_list(form, "timestamp_granularities")) or {"segment"}
     if granularities - GRANULARITIES:
         raise _bad("timestamp_granularities", "use segment, word or both")

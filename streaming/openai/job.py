@@ -11,6 +11,7 @@ from typing import BinaryIO
 from engine.contract import SAMPLE_RATE
 from streaming.beginning import begin
 from streaming.container import file_samples
+from streaming.denial import COME_BACK, status_of
 from streaming.log import Cursor, State
 from streaming.quota import Lease
 from streaming.services import Services
@@ -99,14 +100,12 @@ class Job:
         outcome, log = self.entry.outcome, self.entry.log
         assert outcome is not None
         if outcome.code != CloseCode.NORMAL:
-            status = {CloseCode.RESTART: 503, CloseCode.LIMIT: 429}.get(CloseCode(outcome.code), 500)
-            status = 413 if outcome.reason == "session_too_long" else status
-            retry = 1.0 if status != 413 else None
+            status = status_of(outcome.code, outcome.reason)
             raise ApiError(
                 status,
                 f"the transcription ended early: {outcome.reason}",
                 code=outcome.reason,
-                retry_after_s=retry,
+                retry_after_s=1.0 if status in COME_BACK else None,
             )
         if log.gaps:
             lost = ", ".join(

@@ -20,9 +20,10 @@ from streaming.guard import CALLER
 from streaming.services import Services
 from streaming.wire.errors import WireError, shown
 from streaming.wire.messages import Segment
+from streaming.wire.render import FORMATS
 
 from . import secrets
-from .answer import MEDIA, Deltas, answer, diarized, usage
+from .answer import Deltas, answer, diarized, usage
 from .errors import ApiError, of_wire
 from .form import Wanted, form_of, wanted
 from .job import Job
@@ -170,7 +171,7 @@ async def _whole(request: Request, job: Job, asked: Wanted) -> Response:
         done.cancel()
     body = answer(job.entry.log, asked, job.entry.id)
     if isinstance(body, str):
-        return PlainTextResponse(body, media_type=MEDIA[asked.format])
+        return PlainTextResponse(body, media_type=FORMATS[asked.format].media)
     return JSONResponse(body)
 
 

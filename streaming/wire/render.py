@@ -18,7 +18,29 @@ from .cues import Cue, blocks, timed
 from .lines import joined as joined
 from .messages import Segment, Word
 
-FORMATS = ("text", "json", "srt", "vtt", "rttm", "ctm", "stm")
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How a transcript is written down."""
+
+    ending: str
+    """Of a file's name."""
+    media: str
+    """Media type."""
+
+
+FORMATS = {
+    "text": Format("txt", "text/plain; charset=utf-8"),
+    "json": Format("json", "application/json"),
+    "srt": Format("srt", "application/x-subrip; charset=utf-8"),
+    "vtt": Format("vtt", "text/vtt; charset=utf-8"),
+    "rttm": Format("rttm", "text/plain; charset=utf-8"),
+    "ctm": Format("ctm", "text/plain; charset=utf-8"),
+    "stm": Format("stm", "text/plain; charset=utf-8"),
+}
+"""By name."""
+
+BY_ENDING = {format.ending: name for name, format in FORMATS.items()}
 
 UNKNOWN = "Unknown"
 """Who speaks where others are told apart and this one is not."""

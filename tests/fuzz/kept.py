@@ -15,7 +15,7 @@ from streaming.core.settings import SessionSettings
 from streaming.core.voices import KnownVoice
 from streaming.restore import freeze, log_of, receipt, revive, skip
 from streaming.stored import Damaged, Progress, Row, encode, read_back
-from streaming.transcripts import FORMATS, export
+from streaming.transcripts import export
 from streaming.wire.messages import (
     AudioFormat,
     Ended,
@@ -30,6 +30,7 @@ from streaming.wire.messages import (
     Track,
     Word,
 )
+from streaming.wire.render import FORMATS
 
 from .runner import Target
 

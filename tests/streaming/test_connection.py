@@ -85,7 +85,7 @@ def test_a_client_that_leaves_is_finished_for_the_record() -> None:
         entry = world.services.sessions.find(id)
         assert entry is not None
         assert [w.text for s in entry.log.segments() for w in s.words] == expected("xxxx")
-        assert "zero one two three" in export(entry.log, "txt", id)
+        assert "zero one two three" in export(entry.log, "text", id)
         assert world.services.metrics.closed.value(code="1000", reason="client_left") == 1
 
     # Slow enough that the last words are still being decoded when the client goes.

@@ -21,8 +21,8 @@ from streaming.app import running
 from streaming.errors import SettingsError
 from streaming.settings import EngineSettings, JournalSettings, LimitSettings, Settings
 from streaming.store import Store
-from streaming.transcripts import FORMATS
 from streaming.wire.messages import Ack, Start
+from streaming.wire.render import BY_ENDING, FORMATS
 from tests.support.server import listening
 from tests.support.sound import expected, s16, speech
 
@@ -63,13 +63,13 @@ async def spoken(client: httpx.AsyncClient, slots: str) -> str:
 async def test_transcripts_outlive_the_process_in_every_format(tmp_path: Path) -> None:
     async with process(tmp_path) as client:
         id = await spoken(client, "xxx..xx.")
-        before = {f: (await client.get(f"/v1/sessions/{id}/transcript.{f}")).text for f in FORMATS}
+        before = {f: (await client.get(f"/v1/sessions/{id}/transcript.{f}")).text for f in BY_ENDING}
     assert all(expected("xxx..xx.")[1] in text for f, text in before.items() if f != "rttm")
     async with process(tmp_path) as client:
         for format, text in before.items():
             reply = await client.get(f"/v1/sessions/{id}/transcript.{format}")
             assert (reply.status_code, reply.text) == (200, text)
-            assert reply.headers["content-type"] == FORMATS[format][1]
+            assert reply.headers["content-type"] == FORMATS[BY_ENDING[format]].media
         assert (await client.get("/v1/sessions/other/transcript.txt")).status_code == 404
 
 

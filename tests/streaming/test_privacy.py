@@ -17,8 +17,9 @@ from streaming import privacy
 from streaming.core.events import SegmentUpdated
 from streaming.errors import SettingsError
 from streaming.privacy import MASK, Redactor
-from streaming.transcripts import FORMATS, export
+from streaming.transcripts import export
 from streaming.wire.messages import Start
+from streaming.wire.render import FORMATS
 from tests.support.lives import Lives, living
 from tests.support.sound import expected, speech
 from tests.support.world import END, START, live
@@ -144,7 +145,7 @@ def test_nobody_hears_or_keeps_what_is_struck_out() -> None:
         assert not words_in(text) & (SECRET | {"Ten", "Seven"}), where
         if where not in ("start", "rttm"):
             assert "***" in text, where
-    for where in ("wire", "journal", "txt"):
+    for where in ("wire", "journal", "text"):
         assert words_in(said[where]) >= set(WORDS) - SECRET
 
 

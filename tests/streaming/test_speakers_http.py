@@ -113,7 +113,7 @@ async def test_what_cannot_be_a_name(body: bytes, status: int, said: str) -> Non
         assert answer.status_code == status
         assert said in answer.text
         assert answer.text.count("\n") == 1
-        assert "Speaker 1" in export(entry.log, "txt", entry.id)
+        assert "Speaker 1" in export(entry.log, "text", entry.id)
         running.services.sessions.close(entry)
 
 

@@ -161,7 +161,7 @@ def test_tracks_have_gaps_and_receipts_of_their_own() -> None:
         ("rttm", "SPEAKER id 1 1.000 1.000 <NA> <NA> Unknown <NA> <NA>\n"),
         ("stm", "id 1 Unknown 1.000 2.000 one two\n"),
         ("ctm", "id 1 1.000 0.250 one\nid 1 1.250 0.750 two\n"),
-        ("txt", "one two\n"),
+        ("text", "one two\n"),
         ("srt", "1\n00:00:01,000 --> 00:00:02,000\none two\n"),
         ("vtt", "WEBVTT\n\n00:00:01.000 --> 00:00:02.000\none two\n"),
     ],
@@ -170,5 +170,5 @@ def test_exports(format: str, text: str) -> None:
     log = Log()
     log.put(present(update(Word("one", 16_000, 20_000), Word("two", 20_000, 32_000), final=True)))
     assert export(log, format, "id") == text
-    with pytest.raises(KeyError):
+    with pytest.raises(ValueError, match="doc"):
         export(log, "doc", "id")
