@@ -36,6 +36,7 @@ from engine.contract import Hypothesis, RecognitionTask
 from engine.fake import SCRIPTS, SLOT, FakeScript, word, words_of
 from streaming.live import Live
 from tests.support.server import server
+from tests.support.waiting import until
 
 
 def words(*slots: int) -> list[str]:
@@ -142,8 +143,7 @@ async def test_a_refused_connection_uses_no_fault_up() -> None:
     ):
         async with connect(running.http("")) as first:
             waiting = asyncio.create_task(converse(broken.url, draw(drawn), drawn, trial))
-            while not running.services.metrics.refused.value(reason="overloaded"):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            await until(lambda: running.services.metrics.refused.value(reason="overloaded"))
             await first.end()
             async for _ in first:
                 pass

@@ -179,7 +179,7 @@ steps = st.lists(
 
 
 @given(steps)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_whatever_is_learnt_when_words_stay_and_frozen_labels_stay(
     steps: list[tuple[int, int, int, int | None, int]],
 ) -> None:

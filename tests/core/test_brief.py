@@ -29,7 +29,7 @@ def known_s(task: RecognitionTask) -> float:
 
 
 @given(seeds, st.integers(1, 80), st.sampled_from([0.0, 0.1, 0.5]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_word_is_lost_doubled_or_changed(seed: int, words: int, pauses: float) -> None:
     """The reader checks that committed words stay."""
     run = listen(seed, words, pauses, brief=True)

@@ -81,7 +81,7 @@ def accounted(segments: list[SegmentUpdated], settled: int) -> tuple[Covered, ..
     st.sampled_from([0, 1, 200]),
 )
 @example(seed=22, words=15, pauses=0.6, cuts=[0.1875], early=0)  # the first window began inside a known word
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_killed_anywhere_it_says_what_was_said(
     seed: int, words: int, pauses: float, cuts: list[float], early: int
 ) -> None:

@@ -158,7 +158,7 @@ def test_an_echo_does_not_hide_the_one_it_came_back_from() -> None:
 
 
 @example(seed=293, gains_db=[0.0, 0.0, 1.0], delays=[0, 0, 5407, 0], mixed=False, frames=[])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 10_000),
     gains_db=st.lists(st.floats(-40, 10), min_size=2, max_size=4),
@@ -286,7 +286,7 @@ def test_a_loud_voice_with_somebody_else_in_it_is_not_what_that_one_says() -> No
 
 
 @needs_data
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=12, derandomize=True)
 @given(
     room_of=rooms,
     speakers=st.permutations(SPEAKERS),

@@ -51,13 +51,13 @@ def voiced(said: Truth) -> int:
 
 
 @given(seeds, st.integers(1, 60), st.sampled_from([0.0, 0.1, 0.5]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_who_is_heard_is_never_repaired(seed: int, words: int, pauses: float) -> None:
     assert not listen(truth(seed, words, pauses=pauses), seed).session.repairs()
 
 
 @given(seeds, st.integers(1, 60), st.sampled_from([0.0, 0.05]), st.sampled_from([EMPTY, LOOPING]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_rut_costs_no_word_and_little_time(
     seed: int, words: int, pauses: float, answer: Hypothesis
 ) -> None:
@@ -79,7 +79,7 @@ def test_a_long_rut_is_repaired_and_counted(answer: Hypothesis) -> None:
 
 
 @given(seeds, st.integers(30, 90), st.sampled_from([EMPTY, LOOPING]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_what_stays_without_text_is_a_gap_soon(seed: int, words: int, answer: Hypothesis) -> None:
     """An engine deaf to one session: short gaps with a cause, not one when the window is full."""
     said = truth(seed, words, pauses=0.0)
@@ -95,7 +95,7 @@ def test_what_stays_without_text_is_a_gap_soon(seed: int, words: int, answer: Hy
 
 
 @given(seeds, st.integers(1, 120), st.sampled_from([0.0, 0.3, 1.0]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_noise_that_is_taken_for_speech_is_silence_and_cheap(seed: int, words: int, pauses: float) -> None:
     """The model says that nobody speaks, and is asked once more for each so many seconds of it."""
     said = truth(seed, words, pauses=pauses)

@@ -179,7 +179,7 @@ def tiles(receipt: Receipt) -> None:
 
 
 @given(seeds, st.integers(2, 3), st.sampled_from([0.0, 0.3]), st.sampled_from([0.3, 2.0]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_tracks_in_any_interleaving_give_what_was_said(
     seed: int, count: int, pauses: float, slow: float
 ) -> None:
@@ -220,7 +220,7 @@ def conversation(seed: int, people: int) -> tuple[Truth, list[tuple[int, int, in
 
 
 @given(seeds, st.integers(2, 4))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_words_are_attributed_to_who_says_them(seed: int, people: int) -> None:
     """With a perfect ear: P1 and P3, a segment's frozen label stays, and nearly every word is labelled right
     in the end (evidence of less than a second and a half at the very beginning may not be enough)."""
@@ -264,7 +264,7 @@ def test_a_failing_ear_holds_nothing_up() -> None:
 
 
 @given(seeds)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_tags_of_the_model_are_the_turns_and_their_names_mean_nothing(seed: int) -> None:
     """A model that tells speakers apart: its tags go to the ear with their spans, and the same voices under
     other tags in every second reply are the same speakers of the meeting."""

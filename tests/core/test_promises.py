@@ -41,7 +41,7 @@ def tiles(reader: Reader, samples: int) -> None:
     st.booleans(),
     st.sampled_from([0, 4800, 8000]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_word_is_lost_doubled_or_changed(
     seed: int, words: int, pauses: float, spaced: bool, delay: int
 ) -> None:
@@ -62,7 +62,7 @@ def test_no_word_is_lost_doubled_or_changed(
 
 
 @given(seeds, st.integers(20, 80), st.sampled_from([3.0, 6.0, 8.0, 10.0]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_cuts_without_pauses_cost_no_word(seed: int, words: int, window: float) -> None:
     """P5: a model with a short window and a speaker who never pauses: seams lie in the gaps of words."""
     said = truth(seed, words, pauses=0.0)
@@ -76,7 +76,7 @@ def test_cuts_without_pauses_cost_no_word(seed: int, words: int, window: float) 
 
 
 @given(seeds, st.integers(1, 40), st.sampled_from([0.2, 0.5]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_model_that_stops_early_costs_no_word(seed: int, words: int, pauses: float) -> None:
     """P5, P7: what a final reply leaves out is decoded by itself (words shorter than half a second apart)."""
     said = truth(seed, words, pauses=pauses, shortest=SECOND * 11 // 20)
@@ -89,7 +89,7 @@ def test_a_model_that_stops_early_costs_no_word(seed: int, words: int, pauses: f
 
 
 @given(seeds, st.integers(0, 40), st.sampled_from([0.1, 0.6]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_sample_is_accounted_for_whatever_fails(seed: int, words: int, failures: float) -> None:
     """P4: with failing tasks the receipt still tiles the clock, and what is lost is a declared gap."""
     said = truth(seed, words, pauses=0.3)
@@ -105,7 +105,7 @@ def test_every_sample_is_accounted_for_whatever_fails(seed: int, words: int, fai
 
 
 @given(seeds, st.integers(1, 40), seeds)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_packets_make_no_difference(seed: int, words: int, packets: int) -> None:
     """The same audio in any packets gives the same tasks and the same transcript."""
     said = truth(seed, words, pauses=0.3)
@@ -119,7 +119,7 @@ def test_packets_make_no_difference(seed: int, words: int, packets: int) -> None
 
 
 @given(seeds, st.integers(5, 60), st.sampled_from([0.0, 0.2]), st.sampled_from([0.0, 0.5, 1.0]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_word_is_committed_in_time(seed: int, words: int, pauses: float, noise: float) -> None:
     """P2: pauses or not, agreement or not, within `max_delay` while replies take 0.3 s."""
     said = truth(seed, words, pauses=pauses)
@@ -130,7 +130,7 @@ def test_every_word_is_committed_in_time(seed: int, words: int, pauses: float, n
 
 
 @given(seeds, st.integers(1, 40), st.integers(1, 40).map(lambda n: 5 * n))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_flushes_are_answered_in_order_once_everything_before_is_final(
     seed: int, words: int, every: int
 ) -> None:

@@ -251,7 +251,7 @@ meetings = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     turns=meetings,
     revise=st.floats(2.0, 20.0),
@@ -278,7 +278,7 @@ def test_frozen_labels_never_change(
             present.rename(speaker, "somebody")  # a number once frozen is somebody's for good
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(turns=meetings, seed=st.integers(0, 1000), spread=st.sampled_from([0.0, 0.5, 1.2]))
 def test_the_order_of_local_voices_means_nothing(turns: Turns, seed: int, spread: float) -> None:
     """Also where all vectors of a person are equal (`spread` 0), so that only order could decide."""
@@ -292,7 +292,7 @@ def test_the_order_of_local_voices_means_nothing(turns: Turns, seed: int, spread
     assert link(heard).turns(0, end) == link(mixed).turns(0, end)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(people=st.integers(1, 30), seed=st.integers(0, 100))
 def test_speakers_are_as_many_as_there_are_people(people: int, seed: int) -> None:
     turns = [(5.0 * i, 5.0 * i + 4.0, 1000 * seed + i) for i in range(people)]

@@ -13,10 +13,11 @@ from engine.contract import UNREACHABLE
 from engine.sglang.client import ClientSettings, SglangRecognizer
 from engine.sglang.http import HttpSettings, HttpTransport
 from streaming.wire.messages import Start
-from tests.engine.sglang.scripted import Site, site, until
+from tests.engine.sglang.scripted import Site, site
 from tests.engine.sglang.slots import SlotsPolicy, SlotsServer
 from tests.support.server import Running, server
 from tests.support.sound import s16, speech
+from tests.support.waiting import until
 
 QUICK = HttpSettings(connect_s=2.0, stall_s=0.3, abort_s=1.0, rest_s=0.05, most_rest_s=0.1)
 

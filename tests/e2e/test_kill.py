@@ -21,6 +21,7 @@ from clients.play import Pace, Playback, play
 from streaming.wire.messages import AudioFormat, Start, Track
 from tests.support.data import DATA, needs_data
 from tests.support.sound import expected, s16, speech
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.e2e
 
@@ -59,8 +60,7 @@ async def serving(port: int, journal: Path, *arguments: str) -> AsyncIterator[as
 
 async def until_said(playbacks: Sequence[Playback], words: int) -> None:
     """Each of the clients has so many words, and audio left to send."""
-    while any(len(p.captions.transcript) < words for p in playbacks):  # noqa: ASYNC110 - nobody tells
-        await asyncio.sleep(0.02)
+    await until(lambda: all(len(p.captions.transcript) >= words for p in playbacks), seconds=110)
     assert all(p.cut_off for p in playbacks)
 
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import psutil
@@ -15,6 +15,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from tests.e2e.test_serve import started, until_closed
 from tests.support.sound import expected, s16, speech
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.e2e
 
@@ -49,12 +50,6 @@ async def opened(url: str) -> ClientConnection:
     await socket.send(json.dumps({"type": "start"}))
     assert json.loads(await socket.recv())["type"] == "ready"
     return socket
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.02)
 
 
 async def said(socket: ClientConnection) -> list[str]:

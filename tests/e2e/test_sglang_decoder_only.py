@@ -21,6 +21,7 @@ from engine.sglang.payload import to_pcm16
 from engine.sglang.plugin.spans import audio_tokens, finished_windows
 from engine.sglang.transport import Part, Request
 from tests.support.random_weights import responsive_checkpoint
+from tests.support.waiting import until
 
 from .sglang_site import client, engine
 
@@ -115,9 +116,7 @@ async def a_long_prefill_lets_live_streams_go_on(transport: InprocTransport) -> 
 
     names = [f"live{number:04d}." for number in range(3)]
     live = [asyncio.create_task(listen(name)) for name in names]
-    async with asyncio.timeout(60):
-        while len(seen) < 3:  # noqa: ASYNC110 - the streams' own tasks fill it
-            await asyncio.sleep(0.01)
+    await until(lambda: len(seen) >= 3)
     before = dict(seen)
     long = transport.generate(request("long0000.", sound(300), 2))
     first = await anext(long)

@@ -13,7 +13,7 @@ from engine.sglang.client import ClientSettings, SglangRecognizer
 from engine.sglang.http import HttpTransport
 from streaming import decoding
 from streaming.wire.messages import Start
-from tests.engine.sglang.scripted import site, until
+from tests.engine.sglang.scripted import site
 from tests.engine.sglang.slots import (
     Fault,
     SlotsPolicy,
@@ -33,6 +33,7 @@ from tests.engine.sglang.slots import (
 )
 from tests.support.server import server
 from tests.support.sound import expected, s16, speech
+from tests.support.waiting import until
 from tests.support.world import World, check_end, committed, serving
 from tests.support.world import live as speak
 

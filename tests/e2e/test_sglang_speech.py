@@ -27,9 +27,9 @@ from engine.sglang.http1 import Endpoint
 from streaming.app import running as running_services
 from streaming.settings import EngineSettings, Settings
 from tests.engine import conformance as conform
-from tests.engine.sglang.scripted import until
 from tests.support.data import DATA, needs_data
 from tests.support.server import listening
+from tests.support.waiting import until
 
 from .sglang_sessions import in_two_halves, sessions_agree
 from .sglang_site import Child, client, command, engine, server

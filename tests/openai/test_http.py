@@ -20,6 +20,7 @@ from tests.support.keys import KEYS, READ, SPEAK, bearer, key, locked
 from tests.support.recordings import recorded
 from tests.support.server import Running, server
 from tests.support.sound import expected, speech
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.e2e
 
@@ -146,15 +147,11 @@ async def test_one_recording_too_many_is_told_when_to_come_back() -> None:
     stuck = FakeRecognizer(FakeScript(delay_s=3600.0))
     async with server(recognizer=stuck, max_files=1) as running:
         first = asyncio.create_task(ask(running))
-        async with asyncio.timeout(10):
-            while not running.services.sessions.active:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: running.services.sessions.active)
         second = await ask(running)
         # The client leaves: its session ends.
         first.cancel()
-        async with asyncio.timeout(10):
-            while running.services.sessions.active:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: not running.services.sessions.active)
     assert second.status_code == 429
     assert int(second.headers["retry-after"]) >= 1
     assert second.json()["error"]["type"] == "rate_limit_error"
@@ -174,9 +171,7 @@ async def test_an_upload_takes_a_place_of_its_key_from_its_first_byte() -> None:
         url, form = running.http(PATH), {"content-type": f"multipart/form-data; boundary={boundary}"}
         slow = asyncio.create_task(client.post(url, content=body(), headers=bearer(SPEAK) | form))
         quotas = running.services.quotas
-        async with asyncio.timeout(10):
-            while not quotas.sessions("small"):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: quotas.sessions("small"))
         second = await client.post(url, files={"file": ("a.wav", wav())}, headers=bearer(SPEAK))
         other = await client.post(url, files={"file": ("a.wav", wav())}, headers=bearer(READ))
         more.set()

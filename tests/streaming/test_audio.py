@@ -38,7 +38,7 @@ def cut(data: bytes, sizes: list[int]) -> list[bytes]:
     return [*packets, data[at:]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     encoding=st.sampled_from(list(WIDTHS)),
     rate=st.sampled_from([8000, 11025, 16000, 22050, 44100, 48000]),
@@ -61,7 +61,7 @@ def test_any_packing_gives_the_same_frames(
     assert abs(whole.size - len(data) // stride * 16_000 / rate) <= 0.5
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     encoding=st.sampled_from(list(WIDTHS)),
     rate=st.sampled_from([8000, 16000, 44100, 48000]),

@@ -72,7 +72,7 @@ def test_what_loses_nothing_gives_the_very_samples(kind: str, channels: int) -> 
     assert np.array_equal(found, samples.astype(np.float32) / 32768)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(kind=st.sampled_from(list(KINDS)), sizes=st.lists(st.integers(1, 3000), max_size=40))
 def test_any_packing_gives_the_same_samples(kind: str, sizes: list[int]) -> None:
     data, parts, at = tone(kind, 1.0), [], 0
@@ -157,7 +157,7 @@ def test_a_lost_fragment_costs_itself_and_the_clock_goes_on(kind: str) -> None:
     assert loud(found) >= 8.0, broke
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     kind=st.sampled_from([kind for kind, spec in KINDS.items() if spec.resumes]),
     lost=st.lists(st.integers(2, 70), max_size=3, unique=True),
@@ -241,7 +241,7 @@ def test_far_too_much_audio_for_its_bytes_is_refused() -> None:
     assert len(bomb) / LEAST_BYTES < 6000 - FREE_S
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     kind=st.sampled_from(list(KINDS)),
     changes=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=30),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sqlite3
 import time
@@ -20,6 +19,7 @@ from streaming.recorder import Recorder
 from streaming.store import Store
 from streaming.stored import Batch
 from streaming.wire.messages import Ended, Named, Receipt, Start
+from tests.support.waiting import until
 
 END = Ended(0, Receipt(0, 0, 0, 0, 0, 0, 0, 0, 0, ()))
 
@@ -64,13 +64,6 @@ def named(number: int, name: str = "Ann") -> Named:
 
 def everything(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.iterdir())
-
-
-async def until(condition: object) -> None:
-    """Wait for something that comes from the thread; the test's own timeout bounds it."""
-    assert callable(condition)
-    while not condition():  # noqa: ASYNC110 - a thread sets no event of this loop
-        await asyncio.sleep(0.01)
 
 
 async def test_who_waits_for_the_disk_goes_on_once_it_is_there(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from tests.support.keys import SPEAK, key
 from tests.support.lives import Lives, living
 from tests.support.sound import expected, s16, speech
 from tests.support.virtual import settle
+from tests.support.waiting import until
 
 deaths = st.lists(
     st.tuples(
@@ -41,7 +42,7 @@ deaths = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(CASES), deaths, st.sampled_from([0.0, 0.02, 0.1]))
 def test_killed_anywhere_a_session_says_what_it_would_have_said(
     case: tuple[int, int], deaths: list[tuple[int, int, float]], lag_s: float
@@ -93,7 +94,7 @@ async def interrupted(world: Lives, data: bytes = SPOKEN, **start: Any) -> Comeb
 
 
 async def closed(client: Comeback) -> None:
-    while client.channel.closed is None:  # noqa: ASYNC110 - what the server does sets no event
+    while client.channel.closed is None:  # noqa: ASYNC110 - virtual time costs nothing
         await asyncio.sleep(0.1)
 
 
@@ -182,8 +183,7 @@ def test_the_receipt_is_there_though_the_process_died_on_sending_it() -> None:
         while client.sent < len(SPOKEN):
             await client.speak(3200)
         client.channel.say({"type": "end"})
-        while not client.channel.of("end"):  # noqa: ASYNC110 - what the server sends sets no event
-            await asyncio.sleep(0.01)
+        await until(lambda: client.channel.of("end"))
         client.hear(lost=2)
         assert client.captions.receipt is None
         await world.die()

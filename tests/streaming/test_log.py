@@ -230,7 +230,7 @@ def shown(segments: list[Segment]) -> list[Segment]:
     return sorted((replace(s, seq=0, frozen=UNSET) for s in segments), key=lambda s: s.id)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(acts, st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)))), max_size=40))
 def test_every_reader_ends_with_the_same(steps: list[tuple[Step, list[tuple[int, int]]]]) -> None:
     log = Log()
@@ -256,7 +256,6 @@ def test_every_reader_ends_with_the_same(steps: list[tuple[Step, list[tuple[int,
     assert len(log._order) <= 2 * len(log) + 64
 
 
-@settings(deadline=None)
 @given(st.lists(acts, max_size=40), st.integers(0, 40))
 def test_a_log_restored_from_what_was_told_goes_on_as_the_log_did(steps: list[Step], cut: int) -> None:
     told: dict[str, State] = {}

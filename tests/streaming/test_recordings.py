@@ -41,7 +41,7 @@ def samples(data: bytes) -> Audio:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.integers(0, 100_000), st.integers(1, 30_000)), min_size=1, max_size=6),
     st.sampled_from([1, 2, 3]),

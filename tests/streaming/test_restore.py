@@ -49,7 +49,7 @@ class Disk:
         return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(acts, st.booleans()), max_size=30), st.lists(acts, max_size=10))
 def test_any_cut_of_a_log_is_read_back_and_goes_on(steps: list[tuple[Step, bool]], later: list[Step]) -> None:
     """The disk has what the log had when it was last written, but for partials; and a reader who was there

@@ -76,7 +76,7 @@ cuts = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(CASES), cuts)
 def test_cut_anywhere_and_resumed_a_session_says_what_it_would_have_said(
     case: tuple[int, int], steps: list[tuple[int, bool, int, float, bool]]
@@ -131,7 +131,7 @@ def told_apart(steps: list[tuple[int, int, float]]) -> dict[str, Any]:
     return result
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(
         st.tuples(st.integers(1, 400_000), st.integers(0, 5), st.sampled_from([0.0, 7.0, 100.0])),

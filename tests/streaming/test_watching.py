@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sqlite3
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +34,7 @@ from streaming.stored import Batch
 from tests.support.recordings import packets, tone
 from tests.support.server import Running, listening
 from tests.support.sound import s16, speech
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.e2e
 
@@ -73,12 +73,6 @@ class Disk(Store):
         if self.fails:
             raise sqlite3.OperationalError("database or disk is full")
         return super().write(batch)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """The test's own timeout bounds it."""
-    while not condition():  # noqa: ASYNC110 - what is waited for sets no event
-        await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from streaming.wire.messages import Ended, Named, Speaker, Start
 from streaming.wire.signature import sign, verify
 from tests.clients.build import receipt
 from tests.streaming.test_log import segment
+from tests.support.waiting import until
 
 SECRET = "a secret of some length"
 SETTINGS = WebhookSettings(url="https://hooks.example/x", secret=SECRET, segments=True)
@@ -139,11 +140,6 @@ async def sending(
             yield journal, metrics
     finally:
         await journal.close()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():  # noqa: ASYNC110 - a thread sets no event of this loop
-        await asyncio.sleep(0.01)
 
 
 def ended(journal: Journal, id: str) -> None:

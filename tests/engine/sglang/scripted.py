@@ -221,10 +221,3 @@ async def stream_parts(parts: list[Part], writer: asyncio.StreamWriter, cut: int
         chunk(writer, data[at : at + (cut or len(data))])
         await writer.drain()
     writer.write(b"0\r\n\r\n")
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what another task brings about; fails after a while instead of hanging."""
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - plain lists are watched, which set no event
-            await asyncio.sleep(0.005)

@@ -10,8 +10,9 @@ import pytest
 from engine.contract import EngineError, Finish, Priority, join
 from engine.sglang.client import ClientSettings, SglangRecognizer
 from engine.sglang.transport import Part
+from tests.support.waiting import until
 
-from .scripted import MemoryTransport, PlainPolicy, growing, task, until
+from .scripted import MemoryTransport, PlainPolicy, growing, task
 
 
 def recognizer(

@@ -11,8 +11,9 @@ import pytest
 from engine.contract import EngineError
 from engine.sglang.http import HttpSettings, HttpTransport, omni_body
 from engine.sglang.transport import Part, Request
+from tests.support.waiting import until
 
-from .scripted import Site, begin_chunks, chunk, event, growing, message, respond, site, stream_parts, until
+from .scripted import Site, begin_chunks, chunk, event, growing, message, respond, site, stream_parts
 
 QUICK = HttpSettings(connect_s=2.0, stall_s=0.3, abort_s=1.0, rest_s=5.0)
 TEXT = "Guten Tag, 你好 😀."

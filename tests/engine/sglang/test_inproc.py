@@ -15,8 +15,9 @@ from engine.contract import EngineError
 from engine.sglang.inproc import InprocTransport, open_inproc
 from engine.sglang.payload import as_bytes
 from engine.sglang.transport import Part, Request
+from tests.support.waiting import until
 
-from .scripted import growing, message, until
+from .scripted import growing, message
 
 
 class ScriptedEngine:
