@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from engine.contract import SAMPLE_RATE, Finish, Hypothesis, RecognitionTask
+from engine.contract import SAMPLE_RATE, Hypothesis, RecognitionTask
 from engine.guards import GuardLimits
 
-from .serving import Ask, ModelFacts, Reply
+from .ladder import Rung, rung_of
+from .serving import Ask, LanguageUntold, ModelFacts, Reply
 from .text_words import estimated_words, readable
 
 NATIVE_S = 30.0
@@ -20,23 +21,14 @@ LEAST_BUDGET = 16
 _CONTROL = re.compile(r"<\|[^|<>]*\|>")
 
 
-@dataclass(frozen=True, slots=True)
-class Rung:
-    """One step of the retry ladder."""
-
-    hotwords: bool
-    temperature: float = 0.0
-    repetition_penalty: float = 1.0
-
-
 LADDER = (
-    Rung(hotwords=True),
-    Rung(hotwords=False, repetition_penalty=1.1),
-    Rung(hotwords=False, temperature=0.1, repetition_penalty=1.3),
+    Rung(context=True),
+    Rung(context=False, repetition_penalty=1.1),
+    Rung(context=False, temperature=0.1, repetition_penalty=1.3),
 )
 
 
-class FunAsrServing:
+class FunAsrServing(LanguageUntold):
     """A `ServingPolicy`; one instance a checkpoint."""
 
     def __init__(self, *, kv_bytes_per_token: int | None = None) -> None:
@@ -57,12 +49,12 @@ class FunAsrServing:
         return self._facts
 
     def ask(self, task: RecognitionTask, language: str | None) -> Ask:
-        rung = LADDER[min(task.attempt, len(LADDER) - 1)]
+        rung = rung_of(LADDER, task.attempt)
         seconds = len(task.audio) / SAMPLE_RATE
         return Ask(
             max_new_tokens=budget(seconds),
             guard=GuardLimits(audio_s=seconds),
-            text=hotword_list(task.hotwords) if rung.hotwords else "",
+            text=hotword_list(task.hotwords) if rung.context else "",
             temperature=rung.temperature,
             repetition_penalty=rung.repetition_penalty,
             # Chinese is what it does unasked; naming it changes the prompt it was trained on.
@@ -70,24 +62,14 @@ class FunAsrServing:
             language=language,
         )
 
-    def detection(self, task: RecognitionTask) -> Ask | None:
-        return None
-
-    def heard(self, reply: Reply) -> tuple[str | None, float]:
-        return None, 0.0
-
-    def astray(self, ask: Ask, reply: Reply) -> str | None:
-        return None
-
     def read(self, task: RecognitionTask, ask: Ask, reply: Reply) -> Hypothesis:
         """Words behind the prefix: what the output repeats of it is left out by its share of the text."""
         words = estimated_words(readable(_CONTROL.sub("", reply.text)), replace(task, prefix=()))
         if task.prefix:
             known = task.prefix[-1].end
             words = [word for word in words if (word.start + word.end) // 2 >= known]
-        full = reply.full or len(reply.ids) >= ask.max_new_tokens
-        finish = Finish.LOOP if reply.looped else Finish.LENGTH if full else Finish.STOP
-        return Hypothesis(tuple(words), finish)
+        reply = replace(reply, full=reply.full or len(reply.ids) >= ask.max_new_tokens)
+        return Hypothesis(tuple(words), reply.finish)
 
 
 def budget(seconds: float) -> int:

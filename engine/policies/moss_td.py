@@ -11,10 +11,11 @@ import math
 import re
 from dataclasses import dataclass, replace
 
-from engine.contract import SAMPLE_RATE, Finish, Hypothesis, RecognitionTask, Word
+from engine.contract import SAMPLE_RATE, Hypothesis, RecognitionTask, Word
 from engine.guards import GuardLimits
 
-from .serving import Ask, ModelFacts, Reply
+from .ladder import Rung, rung_of
+from .serving import Ask, LanguageUntold, ModelFacts, Reply
 from .text_words import estimated_words, readable
 
 NATIVE_S = 5400.0
@@ -48,15 +49,6 @@ class Segment:
     speaker: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Rung:
-    """One step of the retry ladder; a little temperature frees a greedy loop."""
-
-    context: bool
-    temperature: float = 0.0
-    repetition_penalty: float = 1.0
-
-
 LADDER = (
     Rung(context=True),
     Rung(context=False),
@@ -65,7 +57,7 @@ LADDER = (
 )
 
 
-class MossTdServing:
+class MossTdServing(LanguageUntold):
     """A `ServingPolicy`; one instance a checkpoint."""
 
     def __init__(self, *, kv_bytes_per_token: int | None = 114_688) -> None:
@@ -88,7 +80,7 @@ class MossTdServing:
 
     def ask(self, task: RecognitionTask, language: str | None) -> Ask:
         """Raises `ValueError` for audio that leaves no room for its own transcript."""
-        rung = LADDER[min(task.attempt, len(LADDER) - 1)]
+        rung = rung_of(LADDER, task.attempt)
         seconds = len(task.audio) / SAMPLE_RATE
         return Ask(
             max_new_tokens=budget(seconds),
@@ -98,15 +90,6 @@ class MossTdServing:
             repetition_penalty=rung.repetition_penalty,
             language=language,
         )
-
-    def detection(self, task: RecognitionTask) -> Ask | None:
-        return None
-
-    def heard(self, reply: Reply) -> tuple[str | None, float]:
-        return None, 0.0
-
-    def astray(self, ask: Ask, reply: Reply) -> str | None:
-        return None
 
     def read(self, task: RecognitionTask, ask: Ask, reply: Reply) -> Hypothesis:
         """Words with local tags. Those that the prefix holds already are left out by their times: the
@@ -119,8 +102,7 @@ class MossTdServing:
         if task.prefix:
             known = task.prefix[-1].end
             words = [word for word in words if (word.start + word.end) // 2 >= known]
-        finish = Finish.LOOP if reply.looped else Finish.LENGTH if reply.full else Finish.STOP
-        return Hypothesis(tuple(words), finish)
+        return Hypothesis(tuple(words), reply.finish)
 
 
 def prompt(task: RecognitionTask, *, context: bool = True) -> str:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from engine.contract import SAMPLE_RATE, Finish, Hypothesis, RecognitionTask, join
+from engine.contract import SAMPLE_RATE, Hypothesis, RecognitionTask, join
 from engine.guards import GuardLimits
 
+from .ladder import Rung, rung_of
 from .serving import Ask, ModelFacts, Reply
 from .text_words import estimated_words, readable
 
@@ -68,15 +69,6 @@ _HEADER = re.compile(r"\s*language\s+([^<\s][^<]*?)\s*(?:<asr_text>|$)")
 _CONTROL = re.compile(r"<\|[^|<>]*\|>|<asr_text>")
 
 
-@dataclass(frozen=True, slots=True)
-class Rung:
-    """One step of the retry ladder."""
-
-    context: bool
-    temperature: float = 0.0
-    repetition_penalty: float = 1.0
-
-
 LADDER = (
     Rung(context=True),
     Rung(context=False),
@@ -107,7 +99,7 @@ class Qwen3AsrServing:
     def ask(self, task: RecognitionTask, language: str | None) -> Ask:
         if language is not None and language not in LANGUAGES:
             raise ValueError(f"language {language!r} is not one of the {len(LANGUAGES)} this model knows")
-        rung = LADDER[min(task.attempt, len(LADDER) - 1)]
+        rung = rung_of(LADDER, task.attempt)
         detects = language is None
         return Ask(
             max_new_tokens=budget(task) + (HEADER if detects else 0),
@@ -141,8 +133,7 @@ class Qwen3AsrServing:
             language, chance = self.heard(reply)
             text = spoken(reply.text)
         text = readable(_CONTROL.sub("", text))
-        finish = Finish.LOOP if reply.looped else Finish.LENGTH if reply.full else Finish.STOP
-        return Hypothesis(tuple(estimated_words(text, task)), finish, language, chance)
+        return Hypothesis(tuple(estimated_words(text, task)), reply.finish, language, chance)
 
 
 def prompt(task: RecognitionTask, language: str | None, *, context: bool = True) -> str:

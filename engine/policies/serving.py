@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from engine.contract import Hypothesis, RecognitionTask
+from engine.contract import Finish, Hypothesis, RecognitionTask
 from engine.guards import Alarm, GuardLimits
 
 
@@ -74,6 +74,11 @@ class Reply:
         """Whether a guard stopped it."""
         return self.alarm is not None
 
+    @property
+    def finish(self) -> Finish:
+        """Why it is over."""
+        return Finish.LOOP if self.looped else Finish.LENGTH if self.full else Finish.STOP
+
 
 class ServingPolicy(Protocol):
     """One model's knowledge, immutable and shared between tasks."""
@@ -100,3 +105,16 @@ class ServingPolicy(Protocol):
     def read(self, task: RecognitionTask, ask: Ask, reply: Reply) -> Hypothesis:
         """Words after the task's prefix; never raises for anything a model may write."""
         ...
+
+
+class LanguageUntold:
+    """What the policies of models have in common that never say which language they heard."""
+
+    def detection(self, task: RecognitionTask) -> Ask | None:
+        return None
+
+    def heard(self, reply: Reply) -> tuple[str | None, float]:
+        return None, 0.0
+
+    def astray(self, ask: Ask, reply: Reply) -> str | None:
+        return None

@@ -15,6 +15,8 @@ from engine.contract import SAMPLE_RATE, Finish, RecognitionTask, Word, join
 from engine.tokens import TokenTable
 from engine.units import Unit, is_wordless, split_units
 
+from .ladder import Rung, rung_of
+
 WINDOW_S = 30.0
 """Audio the encoder was trained on."""
 POSITIONS = 448
@@ -74,15 +76,6 @@ class SpecialIds:
             translate=need("<|translate|>"),
             start_of_lm=need("<|startoflm|>"),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Rung:
-    """One step of the retry ladder."""
-
-    context: bool
-    temperature: float = 0.0
-    repetition_penalty: float = 1.0
 
 
 LADDER = (
@@ -183,7 +176,7 @@ class WhisperPolicy:
 
         Raises `ValueError` for a language the model does not know and for a prefix that leaves no room.
         """
-        rung = LADDER[min(task.attempt, len(LADDER) - 1)]
+        rung = rung_of(LADDER, task.attempt)
         start = (*self.sot(language), self.special.no_timestamps)
         prefix = self._prefix(task.prefix)
         budget = self.budget(task, language)
