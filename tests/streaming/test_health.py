@@ -19,8 +19,9 @@ from streaming.pulse import AGAIN_S, PATIENCE_S, Pulse
 from streaming.server import build
 from streaming.services import Services
 from streaming.settings import JournalSettings
-from tests.streaming.test_journal import begun, journaling, until
+from tests.streaming.test_journal import begun, journaling
 from tests.support.virtual import run
+from tests.support.waiting import until
 from tests.support.world import START, World, serving
 
 
