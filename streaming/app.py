@@ -17,7 +17,6 @@ from engine.contract import (
     SAMPLE_RATE,
     Capabilities,
     EngineError,
-    Finish,
     Hypothesis,
     Priority,
     RecognitionTask,
@@ -152,10 +151,6 @@ def observer(metrics: Metrics, tracing: Tracing = UNTRACED) -> Callable[[Served]
         metrics.engine_time.observe(served.engine_s)
         if served.hypothesis is not None:
             metrics.decoded_audio.add((served.task.end - served.task.start) / SAMPLE_RATE)
-            if served.hypothesis.finish is Finish.LOOP:
-                metrics.loops.add()
-            elif served.hypothesis.finish is Finish.LENGTH:
-                metrics.truncations.add()
 
     return observe
 

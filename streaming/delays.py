@@ -9,7 +9,6 @@ from engine.contract import SAMPLE_RATE
 
 from .core.events import (
     ActivityChanged,
-    Cover,
     Ended,
     Event,
     Flushed,
@@ -19,12 +18,26 @@ from .core.events import (
     SpeakerRevised,
 )
 from .metrics import Metrics
+from .transcripts import present
+from .wire import messages as wire
 
 _STEP = SAMPLE_RATE // 20
 """Samples between two marks: delays are exact to 50 ms of packing."""
 
 _MARKS = 4096
 """Some 200 s of live audio; older words count from the oldest mark."""
+
+
+def count(metrics: Metrics, state: object) -> None:
+    """Audio that a message says is a gap, or accounts for; others count nothing here."""
+    match state:
+        case wire.Gap(start_ms=start, end_ms=end, cause=cause):
+            metrics.gaps.add(cause=cause)
+            metrics.gap_audio.add((end - start) / 1000, cause=cause)
+        case wire.Ended(receipt=receipt):
+            metrics.covered.add(receipt.text_samples / SAMPLE_RATE, cover="text")
+            metrics.covered.add(receipt.silence_samples / SAMPLE_RATE, cover="silence")
+            metrics.covered.add(receipt.gap_samples / SAMPLE_RATE, cover="gap")
 
 
 class DelayMeter:
@@ -54,13 +67,8 @@ class DelayMeter:
         match event:
             case SegmentUpdated():
                 self._segment(event, now)
-            case GapDeclared(start, end, cause):
-                self._metrics.gaps.add(cause=cause)
-                self._metrics.gap_audio.add((end - start) / SAMPLE_RATE, cause=cause)
-            case Ended(receipt):
-                self._metrics.audio.add(receipt.samples / SAMPLE_RATE)
-                for cover in Cover:
-                    self._metrics.covered.add(receipt.total(cover) / SAMPLE_RATE, cover=cover)
+            case GapDeclared() | Ended():
+                count(self._metrics, present(event))
             case Flushed() | SpeakerRevised() | SpeakerNamed() | ActivityChanged():
                 pass
 

@@ -12,14 +12,16 @@ from engine.contract import SAMPLE_RATE
 
 from . import tokens
 from .beginning import set_going
+from .delays import count
 from .errors import Expired
 from .journal import Journal
 from .keptaudio import AudioKeeper
 from .live import short
 from .log import Log
+from .metrics import Metrics
 from .recorder import Recorder
 from .recordings import Recording, Recordings
-from .restore import LIFE, freeze, log_of, receipt, revive, skip
+from .restore import LIFE, Place, freeze, log_of, receipt, revive, skip
 from .services import Services, ready_for
 from .sessions import Entry, Outcome
 from .settings import JournalSettings
@@ -101,11 +103,10 @@ class History:
         start, known = stored.opened.start, log.seq
         entry = replace(self._entry(stored, log, services), recorder=recorder, outcome=None)
         try:
-            place = revive(stored, log)
+            place = _revived(stored, log, next_sample, services.metrics)
             entry.unheard = range(known + 1, log.seq // LIFE * LIFE)
             if log.speakers and not start.tracks:
                 freeze(log)
-            place = skip(place, log, next_sample, tracks=bool(start.tracks))
             services.sessions.adopt(entry)
         except BaseException:
             recorder.discard()
@@ -132,26 +133,28 @@ class History:
         too old or too much; again and again, without end."""
         await asyncio.sleep(services.limits.resume_s)
         while True:
-            await self._conclude_all(services.limits.resume_s)
+            await self._conclude_all(services.limits.resume_s, services.metrics)
             await self._expire()
             await asyncio.sleep(TEND_S)
 
-    async def _conclude_all(self, waited_s: float) -> None:
+    async def _conclude_all(self, waited_s: float, metrics: Metrics) -> None:
         for id in await self._read(self._journal.store.unfinished):
             async with self._reviving:
                 if id in self._journal.live:
                     continue
                 if (stored := await self._stored(id)) is not None:
-                    self._conclude(stored, waited_s)
+                    self._conclude(stored, waited_s, metrics)
                 else:  # nobody can go on with it: it is kept as others are that ended, and goes with them
                     self._journal.end(id)
 
-    def _conclude(self, stored: Stored, waited_s: float) -> None:
+    def _conclude(self, stored: Stored, waited_s: float, metrics: Metrics) -> None:
         recorder = self._recorder(stored)
         log = log_of(stored, recorder.put)
         if log.ended is None:
-            received, tracks = stored.progress.received, bool(stored.opened.start.tracks)
-            log.put(receipt(skip(revive(stored, log), log, received, tracks=tracks), received))
+            received = stored.progress.received
+            ended = receipt(_revived(stored, log, received, metrics), received)
+            count(metrics, ended)
+            log.put(ended)
             log.put(told(Expired(waited_s), 0))
             logger.info(
                 "session %(session)s of an earlier process was finished", {"session": short(stored.id)}
@@ -228,3 +231,12 @@ class History:
                 await recordings.delete(id)
         if gone:
             logger.info("journal: %(sessions)d old sessions were deleted", {"sessions": len(gone)})
+
+
+def _revived(stored: Stored, log: Log, sample: int, metrics: Metrics) -> Place:
+    """Where it goes on, from `sample` at the earliest; what is a gap for that is counted as one."""
+    known = len(log.gaps)
+    place = skip(revive(stored, log), log, sample, tracks=bool(stored.opened.start.tracks))
+    for gap in log.gaps[known:]:
+        count(metrics, gap)
+    return place

@@ -173,7 +173,7 @@ class Metrics:
         )
         self.decodes = new(
             "decodes_total",
-            "Decodes by priority and how they ended.",
+            "Decodes by priority and how they ended: `loop`, stopped by a guard; `length`, out of tokens.",
             Counter(priority=("final", "first", "refresh"), finish=("stop", "length", "loop")),
         )
         self.retries = new(
@@ -188,8 +188,6 @@ class Metrics:
         self.unheard = new(
             "windows_unheard_total", "Windows whose voices could not be told apart.", Counter(cause=())
         )
-        self.loops = new("loops_total", "Decodes that a guard stopped in a loop.", Counter())
-        self.truncations = new("truncations_total", "Decodes that ended at the limit of tokens.", Counter())
         self.starved = new(
             "starved_total",
             "Times speech brought no text for long, by what decoding again brought.",
@@ -231,10 +229,9 @@ class Metrics:
             "Recordings that broke and were taken up again, by why.",
             Counter(why=()),
         )
-        self.audio = new("audio_seconds_total", "Audio of ended sessions.", Counter())
         self.covered = new(
             "covered_seconds_total",
-            "What became of the audio of ended sessions.",
+            "Audio of ended sessions, by what became of it.",
             Counter(cover=("text", "silence", "gap")),
         )
         self.words = new("words_committed_total", "Words committed.", Counter())

@@ -148,6 +148,10 @@ def test_to_whom_nobody_comes_back_is_given_its_receipt() -> None:
         assert isinstance(ended, Ended)
         assert ended.receipt.samples >= ack["sample"]
         assert {span.cause for span in ended.receipt.spans if span.cover == "gap"} == {LOST}
+        metrics = world.services.metrics
+        assert metrics.gaps.value(cause=LOST) == 1
+        assert metrics.gap_audio.value(cause=LOST) == pytest.approx(ended.receipt.gap_samples / 16_000)
+        assert metrics.covered.value(cover="gap") == pytest.approx(ended.receipt.gap_samples / 16_000)
         assert world.journal.live == frozenset()
         # Who comes even later is told what became of it.
         ready = await client.come_back()
@@ -220,6 +224,7 @@ def test_audio_that_the_client_has_no_more_is_a_gap() -> None:
         assert receipt is not None
         (gap,) = [span for span in receipt.spans if span.cover == "gap"]
         assert (gap.end, gap.cause) == (again.next_sample, LOST)
+        assert world.services.metrics.gaps.value(cause=LOST) == 1
         assert client.captions.faults == []
 
     living(body)

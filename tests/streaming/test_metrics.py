@@ -90,8 +90,7 @@ def test_gaps_and_coverage_are_counted() -> None:
     spans = (Covered(0, 16_000, Cover.GAP, "loop"), Covered(16_000, 48_000, Cover.TEXT))
     meter.observe(Ended(Receipt(48_000, 9, spans)), 1.0)
     assert metrics.gap_audio.value(cause="loop") == 1.0
-    assert metrics.audio.value() == 3.0
-    assert metrics.covered.value(cover="text") == 2.0
+    assert [metrics.covered.value(cover=cover) for cover in ("text", "silence", "gap")] == [2.0, 0.0, 1.0]
 
 
 def test_what_can_happen_is_shown_before_it_does() -> None:
