@@ -7,6 +7,7 @@ partial is no transcript.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +42,9 @@ FORMATS = {
 """By name."""
 
 BY_ENDING = {format.ending: name for name, format in FORMATS.items()}
+
+_BREAKS = frozenset({"Cc", "Zl", "Zp"})
+_QUOTED = str.maketrans("<>", "\u2039\u203a")
 
 UNKNOWN = "Unknown"
 """Who speaks where others are told apart and this one is not."""
@@ -115,8 +119,8 @@ def text(segments: Sequence[Segment], *, named: bool = True) -> str:
     """Paragraphs; before each, where speakers are known and `named` is asked for, who speaks."""
     found = paragraphs(segments)
     if not named or all(p.name is None for p in found):
-        return "".join(f"{joined(p.words)}\n" for p in found)
-    return "".join(f"{p.name or UNKNOWN}: {joined(p.words)}\n" for p in found)
+        return "".join(f"{_line(joined(p.words))}\n" for p in found)
+    return "".join(f"{p.name or UNKNOWN}: {_line(joined(p.words))}\n" for p in found)
 
 
 def document(segments: Sequence[Segment], **extra: Any) -> str:
@@ -138,11 +142,12 @@ def cues(segments: Sequence[Segment]) -> list[Cue]:
 
 
 def srt(cues: Sequence[Cue]) -> str:
-    """SubRip; a speaker stands before the first line."""
+    """SubRip; a speaker stands before the first line. It knows tags and arrows and no way to escape them:
+    what they are made of is written as quotation marks."""
     blocks = []
     for number, cue in enumerate(cues, 1):
-        body = "\n".join(cue.lines)
-        named = f"{cue.speaker}: {body}" if cue.speaker else body
+        body = "\n".join(map(_line, cue.lines))
+        named = (f"{cue.speaker}: {body}" if cue.speaker else body).translate(_QUOTED)
         blocks.append(f"{number}\n{_time(cue.start_ms, ',')} --> {_time(cue.end_ms, ',')}\n{named}\n")
     return "\n".join(blocks)
 
@@ -158,7 +163,7 @@ VTT = "WEBVTT\n"
 
 def vtt_cue(cue: Cue) -> str:
     """One cue of WebVTT."""
-    body = "\n".join(map(_escaped, cue.lines))
+    body = "\n".join(_escaped(_line(line)) for line in cue.lines)
     named = f"<v {_escaped(cue.speaker)}>{body}" if cue.speaker else body
     return f"{_time(cue.start_ms, '.')} --> {_time(cue.end_ms, '.')}\n{named}\n"
 
@@ -168,6 +173,12 @@ def _time(ms: int, point: str) -> str:
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours:02}:{minutes:02}:{seconds:02}{point}{ms:03}"
+
+
+def _line(text: str) -> str:
+    """Text on one line, whatever it holds."""
+    shown = (" " if unicodedata.category(c) in _BREAKS else c for c in text)
+    return " ".join("".join(shown).split())
 
 
 def _escaped(line: str) -> str:
@@ -191,7 +202,7 @@ def stm(segments: Sequence[Segment], recording: str) -> str:
     """NIST STM: who says what, when; a segment a line. The channel is the track."""
     return "".join(
         f"{_field(recording)} {_channel(s)} {_who(s)} {_seconds(s.words[0].start_ms)}"
-        f" {_seconds(s.words[-1].end_ms)} {joined(s.words)}\n"
+        f" {_seconds(s.words[-1].end_ms)} {_line(joined(s.words))}\n"
         for s in _spoken(segments)
     )
 
@@ -225,5 +236,5 @@ def _seconds(ms: int) -> str:
 
 
 def _field(value: str) -> str:
-    """One field of a line whose fields are divided by spaces."""
-    return "_".join(value.split()) or "_"
+    """One field of a line whose fields are divided by spaces, and which is a comment behind `;;`."""
+    return "_".join(_line(value).split()).lstrip(";") or "_"

@@ -132,6 +132,44 @@ def test_no_name_breaks_a_line_or_a_field(name: str, recording: str) -> None:
     assert {len(line.split()) for line in render(said, "ctm", recording=recording).splitlines()} == {5}
 
 
+FORGED = st.one_of(
+    st.text(min_size=1, max_size=20),
+    st.lists(
+        st.sampled_from(
+            ["\n", "\r", "\x85", "\u2028", "\x0b", "\t", " ", "x", "<", ">", "-->", "<v Eve>", "</v>", "&lt;", ";;"]
+            + ["00:00:09.000 --> 00:00:10.000", "00:00:09,000 --> 00:00:10,000", "NOTE", "STYLE", "7", "\x00"]
+        ),
+        min_size=1,
+        max_size=8,
+    ).map("".join),
+).filter(lambda text: any(c.isprintable() and not c.isspace() for c in text))
+FIELDS = {"rttm": 10, "ctm": 5}
+
+
+@given(FORGED, st.lists(FORGED, min_size=1, max_size=3), FORGED)
+def test_neither_names_nor_words_forge_a_transcript(name: str, said: list[str], recording: str) -> None:
+    """What a participant is called, and what a model or a function that strikes words out writes, stays in
+    its place: no line, cue, tag, field or comment of its own."""
+    spoken = tuple(Word(text, 100 * i, 100 * i + 100) for i, text in enumerate(said))
+    talk = [replace(segment(1, 1, 1, spoken, speaker=1, final=True), name=name)]
+    assert len(render(talk, "text").splitlines()) == 1
+    for format in ("srt", "vtt"):
+        for number, block in enumerate(render(talk, format).removeprefix("WEBVTT\n\n").split("\n\n"), 1):
+            timing, *lines = block.removeprefix(f"{number}\n").splitlines()
+            assert re.fullmatch(r"[0-9:.,]{12} --> [0-9:.,]{12}", timing)
+            assert 1 <= len(lines) <= CUE_LINES
+            body = "\n".join(lines)
+            assert "-->" not in body
+            assert set(re.findall("<[^ >]*", body)) <= ({"<v"} if format == "vtt" else set())
+            assert body.count("<") == body.count(">") == (format == "vtt")
+    for format in ("rttm", "stm", "ctm"):
+        lines = render(talk, format, recording=recording).splitlines()
+        assert len(lines) == (len(said) if format == "ctm" else 1)
+        assert not any(line.startswith(";;") for line in lines)
+        assert all(len(line.split()) == FIELDS[format] for line in lines if format in FIELDS)
+        assert all(len(re.findall(r"\d+\.\d{3}", " ".join(line.split()[3:5]))) >= 1 for line in lines)
+
+
 def test_only_committed_words_are_a_transcript() -> None:
     open_one = [segment(1, 1, 1, words("One"), partial=" maybe two")]
     assert all("maybe" not in render(open_one, format) for format in FORMATS)
