@@ -7,9 +7,10 @@ counts: a few hundred bytes can count a hundred million.
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
 from typing import BinaryIO
 
+from .bounds import BLOCK
 from .tape import HEADER, Stalled, Tape, refused
 from .wire.errors import ProtocolError
 
@@ -18,66 +19,106 @@ _KNOWN = frozenset(
 )
 _HEAD = 8
 _PLAIN = frozenset(b"mdat free skip".split())
-"""Boxes in which nothing is counted."""
+"""Boxes in which nothing is counted,"""
+_BEGINS = frozenset(b"mvhd cmov".split())
+"""unless `free` begins like this: FFmpeg takes it for a `moov` where it finds no other."""
 
 FREE_SAMPLES = 50_000
 BYTES_A_SAMPLE = 3
 """More samples than `FREE_SAMPLES` and one for each so many bytes are no index but an attack: the smallest,
 silence in Opus, take three bytes."""
-INDEX = 32 << 20
+MOST_SAMPLES = BLOCK // 25
+"""However large the file: FFmpeg's index of them is one block, of 24 bytes a sample."""
+INDEX = 16 << 20
 """Bytes of a file's longest box but those that hold its samples."""
 _RUN = 256
 """Bare PCM is indexed by runs, of 1024 samples where they are long enough."""
-
-# Wherever they stand, inside of one another too: a name may hide a table behind it.
-_COUNTED = re.compile(rb"(?:stsz|stz2)(?=(?P<table>.{12}))|trun(?=(?P<run>.{8}))", re.DOTALL)
-_TIMES = re.compile(rb"stts(?=.{4}(?P<times>.{12}))", re.DOTALL)
-_BARE = (1).to_bytes(4, "big") * 2
-"""One entry, and its length: every sample takes one tick."""
+_PART = 3
+"""What a fragment costs for each track, in samples: FFmpeg notes every one of them for every other."""
 
 
-def samples_said(box: bytes) -> int:
-    """As how many samples FFmpeg indexes what the tables in a box count, however they are nested."""
-    times = [found["times"] for found in _TIMES.finditer(box)]
-    bare = bool(times) and all(time[:4] + time[8:] == _BARE for time in times)
-    said = 0
-    for found in _COUNTED.finditer(box):
-        if (table := found["table"]) is None:
-            said += int.from_bytes(found["run"][4:], "big")
-        else:
-            each, count = int.from_bytes(table[4:8], "big"), int.from_bytes(table[8:], "big")
+class Index:
+    """What FFmpeg would make room for, box by box. Names are looked for wherever they may stand, inside of
+    one another too, and what is said behind them counts though their box ends before: it reads on."""
+
+    def __init__(self) -> None:
+        self._samples = self._tracks = self._parts = 0
+
+    def add(self, box: bytes, size: int) -> None:
+        """See one more box of a recording of `size` bytes, its head included. Raise `ProtocolError` for
+        one that does not tell what it holds, or for more than `size` bytes can hold."""
+        if any(box[at + 4 : at + 8] == b"dcom" for at in _behind(box, b"cmov")):
+            raise refused("encoding", "its index is compressed: send one that is not")
+        edits = sum(_number(box, at + 4) for at in _behind(box, b"elst"))
+        # Each edit has the samples it shows indexed once more.
+        self._samples += _samples(box) * max(1, edits)
+        self._tracks += sum(1 for _ in _behind(box, b"trak"))
+        self._parts += _parts(box)
+        said = self._samples + _PART * self._parts * self._tracks
+        if said > min(FREE_SAMPLES + size // BYTES_A_SAMPLE, MOST_SAMPLES):
+            raise refused(
+                "encoding",
+                f"its index counts {said} samples in {size} bytes, more than fit: send what one recorded",
+            )
+
+
+def _samples(box: bytes) -> int:
+    """As how many samples FFmpeg indexes what the tables in a box count."""
+    times = [(_number(box, at + 4), _number(box, at + 12)) for at in _behind(box, b"stts")]
+    # One entry, and its length: every sample takes one tick.
+    bare = bool(times) and all(time == (1, 1) for time in times)
+    said = sum(_number(box, at + 4) for at in _behind(box, b"trun"))
+    for name in (b"stsz", b"stz2"):
+        for at in _behind(box, name):
+            each, count = _number(box, at + 4), _number(box, at + 8)
             said += count // _RUN if bare and each else count
     return said
 
 
-def check_samples(said: int, size: int) -> None:
-    """Raise `ProtocolError` for an index of more samples than `size` bytes hold."""
-    if said > FREE_SAMPLES + size // BYTES_A_SAMPLE:
-        raise refused(
-            "encoding",
-            f"its index counts {said} samples in {size} bytes, more than fit: send what one recorded",
-        )
+def _parts(box: bytes) -> int:
+    """Fragments there are, or that a list names."""
+    lists = ((at, 30 if _number(box, at, 1) else 22) for at in _behind(box, b"sidx"))
+    return sum(1 for _ in _behind(box, b"moof")) + sum(_number(box, at + count, 2) for at, count in lists)
+
+
+def _behind(box: bytes, name: bytes) -> Iterator[int]:
+    """Where what stands behind a name begins."""
+    at = box.find(name)
+    while at >= 0:
+        yield at + len(name)
+        at = box.find(name, at + 1)
+
+
+def _number(box: bytes, at: int, size: int = 4) -> int:
+    if at + size > len(box):
+        raise refused("encoding", "a table of its index breaks off: send what one recorded")
+    return int.from_bytes(box[at : at + size], "big")
+
+
+def _is_plain(kind: bytes, begins: bytes) -> bool:
+    """Whether nothing is counted in a box; `begins` is what it holds from its fifth byte on."""
+    return kind in _PLAIN and not (kind == b"free" and begins in _BEGINS)
 
 
 def check_file(file: BinaryIO, size: int) -> None:
-    """The same of a whole file of `size` bytes, which is left at its beginning."""
-    said = at = 0
+    """Raise `ProtocolError` where FFmpeg would make room for more than a whole file of `size` bytes holds. It
+    is left at its beginning."""
+    index, at = Index(), 0
     while at < size:
         file.seek(at)
-        head = file.read(_HEAD + 8)
+        head = file.read(_HEAD + 16)
         length, behind = int.from_bytes(head[:4], "big"), _HEAD
         if length == 1:
             length, behind = int.from_bytes(head[8:16], "big"), _HEAD + 8
         if length < behind:  # 0: to the end; else broken
             length = size - at
-        if head[4:8] not in _PLAIN:
+        if not _is_plain(head[4:8], head[behind + 4 : behind + 8]):
             if length > INDEX:
                 raise refused(
                     "encoding", f"its index takes {length} bytes; {INDEX} are the most: send less at once"
                 )
             file.seek(at)
-            said += samples_said(file.read(length))
-            check_samples(said, size)
+            index.add(file.read(length), size)
         at += length
     file.seek(0)
 
@@ -89,7 +130,7 @@ class Boxes:
         self._tape = tape
         self._ready = b""  # looked at, not passed on yet
         self._left = 0
-        self._said = 0
+        self._index = Index()
 
     def read(self, size: int) -> bytes:
         if not self._ready and not self._left:
@@ -123,10 +164,9 @@ class Boxes:
         # A longer one is no recording: see `HEADER`.
         body = self._exactly(min(self._left, HEADER))
         self._left -= len(body)
-        self._said += samples_said(body)
         self._ready += body
         try:
-            check_samples(self._said, self._tape.taken)
+            self._index.add(self._ready, self._tape.taken)
         except ProtocolError as error:
             self._tape.fault, self._ready, self._left = error, b"", 0
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from engine.contract import Audio
 
+from .bounds import STREAMS, Watched, bound_blocks
 from .boxes import Boxes, check_file
 from .tape import ENOUGH, NotAudio, Source, Tape, refused, sniff
 from .wav import samples_of
@@ -129,14 +130,20 @@ def file_pieces(file: BinaryIO) -> Iterator[Piece]:
         raise NotAudio("the file begins like no recording that is known" if size else "the file is empty")
     if format == "mp4":
         check_file(file, size)
+    watched = Watched(file)
     try:
-        for frame in _opened(file, format, {}):
+        for frame in _opened(watched, format, {}):
+            watched.heard()
             for piece in _cut(frame, clock, 1):
                 seconds += len(piece.samples) / piece.rate
                 _check_density(seconds, size)
                 yield piece
     except FFmpegError as error:
-        raise NotAudio(f"the file is damaged behind {seconds:.1f} s ({error.strerror})") from None
+        raise watched.fault or NotAudio(
+            f"the file is damaged behind {seconds:.1f} s ({error.strerror})"
+        ) from None
+    if watched.fault is not None:
+        raise watched.fault
     if not seconds:
         raise NotAudio("the file holds no sample of audio")
 
@@ -156,7 +163,8 @@ def _frames(tape: Tape, format: str) -> Iterator[Any]:
 def _opened(source: Any, format: str, options: dict[str, str]) -> Iterator[Any]:
     import av
 
-    options = {"codec_whitelist": DECODERS, **options}
+    bound_blocks()
+    options = {"codec_whitelist": DECODERS, "max_streams": str(STREAMS), **options}
     with av.open(
         source, "r", format=format, options=options, metadata_errors="ignore", buffer_size=BUFFER
     ) as container:

@@ -36,6 +36,7 @@ class ZoomServer:
         self.refusals = list(refusals)
         self.tries: list[tuple[int, str]] = []
         self.shown: list[str] = []
+        self.paths: list[str] = []
         self.port = 0
 
     @property
@@ -46,6 +47,7 @@ class ZoomServer:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         method, target, _ = head.split("\r\n")[0].split()
         path, _, query = target.partition("?")
+        self.paths.append(path)
         said = dict(parse_qsl(query))
         assert said["id"] == "secret"
         status, body = 200, str(self.last)
@@ -65,7 +67,8 @@ class ZoomServer:
         else:
             assert path == "/closedcaption/seq"
         writer.write(
-            f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode()
+            f"HTTP/1.1 {status} X\r\nLocation: /else?id=secret\r\nContent-Length: {len(body)}\r\n"
+            f"Connection: close\r\n\r\n{body}".encode()
         )
         await writer.drain()
         writer.close()
@@ -166,6 +169,16 @@ async def test_what_zoom_will_not_take_is_lost_and_the_next_goes_on() -> None:
         meeting.last = 1
         await sender.send("again")
         assert meeting.shown == ["again\n"]
+
+
+async def test_zooms_address_goes_to_nobody_else() -> None:
+    async with zoom(refusals=(302, 307)) as meeting:
+        sender = Zoom(meeting.url)
+        for code in (302, 307):
+            with pytest.raises(NotSent, match=f"HTTP {code}"):
+                await sender.send("one")
+        assert meeting.paths == ["/closedcaption/seq", "/closedcaption", "/closedcaption"]
+        assert meeting.shown == []
 
 
 async def test_obs_shows_captions_to_who_knows_its_password() -> None:

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.contract import Audio
-from streaming.boxes import INDEX, check_file
-from streaming.demux import BREAKS, FREE_S, LEAST_BYTES, Piece, file_pieces, pieces
+from streaming.demux import BREAKS, FREE_S, LEAST_BYTES, Piece, pieces
 from streaming.tape import HEADER, sniff
 from streaming.wire.errors import ProtocolError
 from tests.support.recordings import (
@@ -263,49 +262,3 @@ def test_whatever_comes_gives_samples_or_one_clear_error(
     assert all(np.isfinite(piece.samples).all() for piece in found)
     assert all(len(piece.samples) <= piece.rate for piece in found)
     assert len(broke) < 10 * BREAKS
-
-
-def box(kind: bytes, *parts: bytes) -> bytes:
-    return struct.pack(">I4s", 8 + sum(map(len, parts)), kind) + b"".join(parts)
-
-
-def table(kind: bytes, *numbers: int, flags: int = 0) -> bytes:
-    """A box of 32-bit numbers, with its version and flags."""
-    return box(kind, struct.pack(f">{1 + len(numbers)}I", flags, *numbers))
-
-
-MANY = 10_000_000
-FTYP = box(b"ftyp", b"isom", bytes(4), b"isommp42")
-COUNTS = {
-    "one size": table(b"stsz", 2, MANY) + table(b"stts", 1, MANY, 2),
-    "half bytes": table(b"stz2", 4, MANY) + table(b"stts", 1, MANY, 2),
-    "a fragment": table(b"trun", MANY, 0, flags=1),
-    "hidden behind a name": b"stsz" + table(b"trun", MANY, 0, flags=1),
-    "in pieces": b"".join(table(b"trun", 40_000, 0, flags=1) for _ in range(3)),
-    "bare samples, too many for their runs": table(b"stts", 1, 2**32 - 1, 1) + table(b"stsz", 2, 2**32 - 1),
-}
-
-
-@pytest.mark.parametrize("kind", COUNTS)
-@pytest.mark.parametrize("outside", [b"moov", b"moof", b"udta", b"trak"])
-def test_samples_are_not_counted_that_nobody_sent(kind: str, outside: bytes) -> None:
-    """FFmpeg would make room for them: 350 MB for ten million."""
-    data = FTYP + box(outside, box(b"any ", COUNTS[kind])) + box(b"mdat", bytes(128))
-    with pytest.raises(ProtocolError, match=r"its index counts \d+ samples"):
-        list(file_pieces(io.BytesIO(data)))
-    # As it comes a box that is known must stand outermost; the rest is refused for that.
-    with pytest.raises(
-        ProtocolError, match=r"its index counts \d+ samples" if outside != b"trak" else "audio.encoding"
-    ):
-        heard(*packets(data, 100))
-
-
-def test_what_a_file_is_made_of_may_count_its_own() -> None:
-    bare = table(b"stts", 1, 500_000, 1) + table(b"stsz", 2, 500_000)
-    data = FTYP + box(b"moov", bare) + box(b"mdat", bytes(1_000_000))
-    check_file(io.BytesIO(data), len(data))
-    small = table(b"stts", 1, 200_000, 960) + table(b"stsz", 0, 200_000)
-    data = FTYP + box(b"mdat", bytes(600_000)) + box(b"moov", small, bytes(4 * 200_000))
-    check_file(io.BytesIO(data), len(data))
-    with pytest.raises(ProtocolError, match="its index takes"):
-        check_file(io.BytesIO(FTYP + struct.pack(">I4s", 0, b"moov") + bytes(INDEX)), INDEX + 40)

@@ -202,10 +202,11 @@ def test_the_spare_door_is_small_and_nobody_stands_in_it() -> None:
         b"GET / HTTP/1.1\r\nHost: here\r\n" + b"X: y\r\n" * 100_000,
         b"GET / HTTP/1.1\r\nHost: here\r\nX: " + b"y" * 1_000_000,
         b"GET /" + b"y" * 1_000_000,
+        b"GET /v1/listen?" + b"keyterm=x&" * 100_000,
         b"GET / HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer " + b"y" * 1_000_000,
         b"\0" * 1_000_000,
     ],
-    ids=["headers", "header", "target", "key", "zeros"],
+    ids=["headers", "header", "target", "query", "key", "zeros"],
 )
 def test_a_flood_of_headers_is_refused_and_not_kept(flood: bytes) -> None:
     async def main() -> None:
