@@ -134,7 +134,7 @@ def test_no_name_breaks_a_line_or_a_field(name: str, recording: str) -> None:
 
 PIECES = [
     *("\n", "\r", "\x85", "\u2028", "\x0b", "\t", "\x00", " ", "<v Eve>"),
-    *"x < > --> </v> &lt; ;; 7 NOTE STYLE".split(),
+    *("x", "<", ">", "-->", "</v>", "&lt;", ";;", "7", "NOTE", "STYLE"),
     *("00:00:09.000 --> 00:00:10.000", "00:00:09,000 --> 00:00:10,000"),
 ]
 FORGED = st.one_of(
