@@ -16,6 +16,9 @@ from .errors import StreamError
 from .keys import KeySettings, Scope, covers, find
 from .wire.errors import CloseCode
 
+CALLER = "seamscribe.caller"
+"""In the scope of a request: its `Caller`, or None on a socket whose client has yet to say."""
+
 SUBPROTOCOL = "seamscribe.token."
 """A browser, which cannot set headers on a websocket, offers this and its token as one more subprotocol,
 beside the one it wants to speak. It is never echoed."""

@@ -21,7 +21,7 @@ from starlette.types import Scope as AsgiScope
 from starlette.websockets import WebSocket
 
 from . import pages, tokens
-from .auth import LONGEST, Caller, secret_of
+from .auth import CALLER, LONGEST, Caller, secret_of
 from .denial import Deny, denial, plainly
 from .dialects.dialect import Way
 from .dialects.query import Query
@@ -33,9 +33,6 @@ from .services import Services
 from .wire.errors import shown
 
 PUBLIC = frozenset({"/healthz", "/readyz"})
-
-CALLER = "seamscribe.caller"
-"""In the scope of a request: its `Caller`, or None on a socket whose client has yet to say."""
 
 UPLOADS = "/v1/audio/"
 """Where requests are so large that their clients still send when they are refused."""

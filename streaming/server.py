@@ -13,13 +13,13 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from . import listing, pages, webvtt
-from .auth import spoken
+from .auth import CALLER, spoken
 from .connection import Connection
 from .denial import plainly, refused
 from .dialects.bridge import serve
 from .dialects.dialect import Way
 from .dialects.ways import WAYS
-from .guard import CALLER, Guard
+from .guard import Guard
 from .listing import NO_SESSION
 from .minting import mint
 from .naming import Refused, naming

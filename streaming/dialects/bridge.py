@@ -14,10 +14,9 @@ from datetime import UTC, datetime
 
 from starlette.websockets import WebSocket
 
-from streaming.auth import Caller, spoken
+from streaming.auth import CALLER, Caller, spoken
 from streaming.connection import Connection
 from streaming.denial import refused
-from streaming.guard import CALLER
 from streaming.services import Services
 from streaming.tokens import fresh_id
 from streaming.transport import SocketChannel
@@ -33,9 +32,9 @@ logger = logging.getLogger("seamscribe")
 
 TICK_S = 1.0
 REASON = 123
+"""Bytes of a close reason, by the websocket standard."""
 NAMED = 20
 """Names of one message that a log line tells; all are counted."""
-"""Bytes of a close reason, by the websocket standard."""
 
 CODEC = MsgpackCodec()
 

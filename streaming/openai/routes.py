@@ -14,9 +14,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from streaming.auth import ANYONE
+from streaming.auth import ANYONE, CALLER
 from streaming.draining import Body
-from streaming.guard import CALLER
 from streaming.services import Services
 from streaming.wire.errors import WireError, shown
 from streaming.wire.messages import Segment

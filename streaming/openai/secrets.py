@@ -12,10 +12,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from streaming.auth import Caller, TooManyTokens
+from streaming.auth import CALLER, Caller, TooManyTokens
 from streaming.dialects.lenient import json_of
 from streaming.dialects.openai_session import Wishes
-from streaming.guard import CALLER
 from streaming.naming import Refused, body_of
 from streaming.services import Services
 from streaming.tokens import fresh_id
