@@ -20,13 +20,9 @@ from engine.local.settings import DecodeSettings, WindowRule
 from engine.sglang.bench.clips import distance, words
 from engine.sglang.windows import SMALLEST_S, STEP_S, TAIL_S
 from engine.weights import find_weights
-from streaming.core.settings import SessionSettings
-from streaming.metrics import Metrics
-from streaming.services import Services
-from streaming.sessions import Sessions
-from streaming.settings import LimitSettings, ServerSettings
 from streaming.wire.messages import Flushed, Start
 from tests.support.server import Running, listening
+from tests.support.services import services_of
 
 GREEDY = DecodeSettings(
     compute="float32",
@@ -69,16 +65,9 @@ class Reference:
 async def serving(recognizer: Recognizer, heard: list[Served] | None = None) -> AsyncIterator[Running]:
     """Our server with its real voice detector, on loopback; every decode goes into `heard`. Leaves the
     recognizer open."""
-    limits, metrics, decodes = LimitSettings(), Metrics(), [] if heard is None else heard
-    services = Services(
-        session=SessionSettings(),
-        limits=limits,
-        sessions=Sessions(ServerSettings(), limits),
-        dispatcher=Dispatcher(_Kept(recognizer), DispatchSettings(), decodes.append),
-        detector=open_detector(),
-        metrics=metrics,
-    )
-    async with listening(services) as running:
+    kept, decodes = _Kept(recognizer), [] if heard is None else heard
+    dispatcher = Dispatcher(kept, DispatchSettings(), decodes.append)
+    async with listening(services_of(kept, dispatcher=dispatcher, detector=open_detector())) as running:
         yield running
 
 

@@ -18,24 +18,20 @@ from typing import Any, cast
 
 from uvicorn.server import ServerState
 
-from engine.dispatcher import Dispatcher, DispatchSettings
-from engine.fake import FakeDetector, FakeRecognizer
+from engine.fake import FakeRecognizer
 from streaming import listing
 from streaming.auth import Authority, secret_of, spoken
-from streaming.core.settings import SessionSettings
 from streaming.hygiene import one_line, struck
-from streaming.metrics import Metrics
 from streaming.pages import PAGES
 from streaming.posting import public, target_of
 from streaming.quota import Quotas
 from streaming.serve import server_for
-from streaming.services import Services
-from streaming.sessions import Sessions
-from streaming.settings import LimitSettings, ServerSettings
+from streaming.settings import LimitSettings
 from streaming.sites import Sites
 from streaming.tokens import digest
 from streaming.wire.messages import Segment, Start, Word
 from tests.support.keys import KEYS
+from tests.support.services import VIRTUAL, services_of
 from tests.support.virtual import VirtualLoop
 
 from .audio import cut
@@ -87,16 +83,12 @@ class House:
 
     def __init__(self) -> None:
         limits = LimitSettings(start_timeout_s=2.0, idle_timeout_s=3.0, resume_s=1.0)
-        self.services = Services(
-            session=SessionSettings(),
-            limits=limits,
-            sessions=Sessions(ServerSettings(), limits),
-            dispatcher=Dispatcher(FakeRecognizer(), DispatchSettings()),
-            detector=FakeDetector(),
-            metrics=Metrics(),
-            inline=1 << 30,
+        self.services = services_of(
+            FakeRecognizer(),
+            limits,
             auth=Authority(KEYS, 100, time.monotonic),
             quotas=Quotas(KEYS),
+            **VIRTUAL,
         )
         entry = self.services.sessions.open("t" * 43, Start(), ID)
         entry.guest = False

@@ -11,16 +11,15 @@ import httpx
 import pytest
 
 from engine.dispatcher import Dispatcher, DispatchSettings
-from engine.fake import FakeDetector, FakeRecognizer, FakeScript
+from engine.fake import FakeRecognizer, FakeScript
 from streaming.admission import FEW, LOOKS, Admission, Recent, memory_there_is, memory_used
 from streaming.app import observer
-from streaming.core.settings import SessionSettings
 from streaming.metrics import Histogram, Metrics
 from streaming.server import build
-from streaming.services import Services
 from streaming.sessions import Sessions
 from streaming.settings import AdmissionSettings, LimitSettings, ServerSettings
 from tests.support.channel import MemoryChannel
+from tests.support.services import VIRTUAL, services_of
 from tests.support.sound import s16, speech
 from tests.support.virtual import run
 from tests.support.world import END, START, World, check_end
@@ -34,16 +33,9 @@ def server(rules: AdmissionSettings, script: FakeScript = ENGINE) -> tuple[World
     metrics, engine, limits = Metrics(), FakeRecognizer(script), LimitSettings(max_sessions=1000)
     dispatcher = Dispatcher(engine, DispatchSettings(), observer(metrics))
     door = Admission(rules, limits.retry_after_s, dispatcher, script.concurrency, metrics, lambda: 1 << 20)
-    services = Services(
-        session=SessionSettings(),
-        limits=limits,
-        sessions=Sessions(ServerSettings(), limits, door=door),
-        dispatcher=dispatcher,
-        detector=FakeDetector(),
-        metrics=metrics,
-        inline=1 << 30,
-    )
-    return World(services, engine), door
+    sessions = Sessions(ServerSettings(), limits, door=door)
+    shared = {"dispatcher": dispatcher, "metrics": metrics, "sessions": sessions}
+    return World(services_of(engine, limits, **shared, **VIRTUAL), engine), door
 
 
 class Timed(MemoryChannel):

@@ -9,17 +9,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from engine.dispatcher import Dispatcher, DispatchSettings
-from engine.fake import FakeDetector, FakeEncoder, FakeRecognizer, FakeScript
-from streaming.core.settings import SessionSettings
+from engine.fake import FakeEncoder, FakeRecognizer, FakeScript
 from streaming.history import History
 from streaming.journal import Journal
 from streaming.metrics import Metrics
-from streaming.services import Services
 from streaming.sessions import Sessions
 from streaming.settings import JournalSettings, LimitSettings, ServerSettings
 from streaming.store import Store
 from streaming.stored import Batch
+from tests.support.services import VIRTUAL, services_of
 from tests.support.virtual import run
 from tests.support.world import World
 
@@ -84,16 +82,14 @@ class Lives(World):
         metrics = Metrics()
         self.journal = VirtualJournal(self.store, metrics, clock=lambda: 1000 + self.journal._loop.time())
         history = History(self.journal, JournalSettings(), read=_inline)
-        self.services = Services(
-            session=SessionSettings(),
-            limits=self.limits,
+        self.services = services_of(
+            self.engine,
+            self.limits,
             sessions=Sessions(ServerSettings(), self.limits, history.begin),
-            dispatcher=Dispatcher(self.engine, DispatchSettings()),
-            detector=FakeDetector(),
             metrics=metrics,
-            inline=1 << 30,
             history=history,
             encoder=self.encoder,
+            **VIRTUAL,
         )
         self.tending = asyncio.create_task(history.tend(self.services))
 

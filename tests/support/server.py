@@ -11,15 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.contract import Recognizer
-from engine.dispatcher import Dispatcher, DispatchSettings
-from engine.fake import FakeDetector, FakeRecognizer, FakeScript
-from streaming.app import observer
-from streaming.core.settings import SessionSettings
-from streaming.metrics import Metrics
+from engine.fake import FakeRecognizer, FakeScript
 from streaming.serve import server_for
 from streaming.services import Services
-from streaming.sessions import Sessions
-from streaming.settings import LimitSettings, ServerSettings
+from streaming.settings import LimitSettings
+from tests.support.services import services_of
 
 
 @dataclass(frozen=True)
@@ -46,18 +42,7 @@ async def server(
     **limits: Any,
 ) -> AsyncIterator[Running]:
     """`services` are more fields of `Services`."""
-    bounds = LimitSettings(**limits)
-    metrics = Metrics()
-    dispatcher = Dispatcher(recognizer or FakeRecognizer(script), DispatchSettings(), observer(metrics))
-    shared = Services(
-        session=SessionSettings(),
-        limits=bounds,
-        sessions=Sessions(ServerSettings(), bounds),
-        dispatcher=dispatcher,
-        detector=FakeDetector(),
-        metrics=metrics,
-        **(services or {}),
-    )
+    shared = services_of(recognizer or FakeRecognizer(script), LimitSettings(**limits), **(services or {}))
     async with listening(shared, tls) as running:
         yield running
 

@@ -8,17 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.contract import Audio, Recognizer, SpeakerEncoder
-from engine.dispatcher import Dispatcher, DispatchSettings
-from engine.fake import FakeDetector, FakeRecognizer, FakeScript
-from streaming.app import observer
+from engine.fake import FakeRecognizer, FakeScript
 from streaming.connection import Connection
-from streaming.core.settings import SessionSettings
-from streaming.metrics import Metrics
 from streaming.services import Services
-from streaming.sessions import Sessions
-from streaming.settings import LimitSettings, ServerSettings
+from streaming.settings import LimitSettings
 from streaming.wire.codec import JsonCodec
 from tests.support.channel import MemoryChannel
+from tests.support.services import VIRTUAL, services_of
 from tests.support.sound import s16
 from tests.support.virtual import run
 
@@ -59,23 +55,12 @@ def serving(
     """`recognizer` takes the scripted engine's place; with an `encoder` voices are told apart."""
 
     async def main() -> None:
-        engine, metrics = FakeRecognizer(script or FakeScript(delay_s=0.05)), Metrics()
-        dispatcher = Dispatcher(recognizer or engine, DispatchSettings(), observer(metrics))
-        bounds = LimitSettings(**limits)
-        services = Services(
-            session=SessionSettings(),
-            limits=bounds,
-            sessions=Sessions(ServerSettings(), bounds),
-            dispatcher=dispatcher,
-            detector=FakeDetector(),
-            encoder=encoder,
-            metrics=metrics,
-            inline=1 << 30,  # threads have no virtual time
-        )
+        engine = FakeRecognizer(script or FakeScript(delay_s=0.05))
+        services = services_of(recognizer or engine, LimitSettings(**limits), encoder=encoder, **VIRTUAL)
         world = World(services, engine)
         await body(world)
         await world.all_done()
-        await dispatcher.close()
+        await services.dispatcher.close()
         assert services.sessions.active == 0
         assert len(asyncio.all_tasks()) == 1
 
