@@ -22,6 +22,8 @@ let drawing = 0;
 let lock = null;
 /** Something goes on that Start and Stop wait for. The button stays as it is: one that is disabled loses the focus. */
 let busy = false;
+/** Whether the transcript follows what is said, which it does until somebody scrolls away from its end. */
+let pinned = true;
 
 /** What `start` says of how the audio is, and what else was asked for. */
 function order({ rate, channels, names }) {
@@ -79,7 +81,7 @@ async function end() {
 
 function message(one) {
   const fresh = captions.receive(one);
-  if (one.type === "ready") [...document.querySelectorAll(".tools button")].forEach((button) => (button.disabled = false));
+  if (one.type === "ready") document.querySelector(".tools").hidden = false;
   if (one.type === "gap") say(`Not understood from ${one.start_ms} to ${one.end_ms} ms: ${one.cause}`);
   if (fresh.length > 0) gauges.committed(fresh.at(-1).word.end_ms);
   announcer.hear(fresh, captions);
@@ -88,11 +90,13 @@ function message(one) {
 
 function draw() {
   drawing = 0;
-  const box = $("transcript");
-  const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_END_PX;
   view.draw(captions.turns());
   search();
-  if (atEnd) box.scrollTop = box.scrollHeight;
+  follow();
+}
+
+function follow() {
+  if (pinned) $("transcript").scrollTop = $("transcript").scrollHeight;
 }
 
 function state(name) {
@@ -203,9 +207,14 @@ $("download").onclick = async () => {
   }
 };
 $("transcript").onscroll = ({ target }) => {
-  $("newest").hidden = target.scrollHeight - target.scrollTop - target.clientHeight < NEAR_END_PX;
+  pinned = target.scrollHeight - target.scrollTop - target.clientHeight < NEAR_END_PX;
+  $("newest").hidden = pinned;
 };
-$("newest").onclick = () => ($("transcript").scrollTop = $("transcript").scrollHeight);
+$("newest").onclick = () => {
+  pinned = true;
+  follow();
+};
+new ResizeObserver(follow).observe($("transcript"));
 addEventListener("online", () => stream?.hurry());
 // Nobody can come back to what this page heard: its place is free at once, and overlays go to the next session.
 addEventListener("pagehide", () => stream?.close());

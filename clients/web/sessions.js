@@ -47,20 +47,22 @@ async function list() {
   $("none").hidden = $("list").children.length > 0;
 }
 
-function row({ session, state, started, audio_ms }) {
+function row({ session, label, state, started, audio_ms }) {
   const line = document.createElement("tr");
   const began = new Date(started).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
   for (const text of [began, clock(audio_ms), state]) line.insertCell().textContent = text;
+  line.cells[2].dataset.state = state;
+  if (label) line.cells[0].append(Object.assign(document.createElement("small"), { textContent: label }));
   const button = document.createElement("button");
   button.type = "button";
   button.textContent = "Read";
   button.ariaLabel = `Read the session of ${began}`;
-  button.onclick = () => read(session, began);
+  button.onclick = () => read(session, began, line);
   line.insertCell().append(button);
   return line;
 }
 
-async function read(session, began) {
+async function read(session, began, line) {
   const answer = await allowed(() => transcript(session, "json", headers()));
   if (!answer) return;
   const captions = new Captions();
@@ -69,6 +71,7 @@ async function read(session, began) {
   }
   view.draw(captions.turns());
   reading = session;
+  for (const one of $("list").rows) one.classList.toggle("chosen", one === line);
   $("reading").hidden = false;
   $("read-title").textContent = `Session of ${began}`;
   $("read-title").focus();

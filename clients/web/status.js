@@ -17,7 +17,7 @@ const ENOUGH_WORDS = 12;
 
 /** Show a state of the stream; with `done`, the receipt. */
 export function show(name, receipt = null) {
-  $("state").dataset.state = name;
+  $("state").dataset.state = document.body.dataset.state = name;
   $("state").textContent = name === "done" ? account(receipt) : STATES[name];
 }
 
@@ -64,7 +64,9 @@ export class Gauges {
     this.#bytes += bytes;
     $("time").textContent = clock(this.#ms);
     peaks.forEach((peak, index) => {
-      this.#meters[index].value = peak > 0 ? Math.max(SILENT_DB, 20 * Math.log10(peak)) : SILENT_DB;
+      const level = peak > 0 ? Math.max(SILENT_DB, 20 * Math.log10(peak)) : SILENT_DB;
+      this.#meters[index].value = level;
+      this.#meters[index].style.setProperty("--level", 1 - level / SILENT_DB);
     });
   }
 

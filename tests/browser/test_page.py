@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 
 from clients.aio import connect
+from streaming.app import running
+from streaming.settings import EngineSettings, JournalSettings, Settings
 from streaming.wire.messages import AudioFormat, Start, Track
 from tests.support.browser import Page, chromium, needs_browser
 from tests.support.keys import ADMIN, SPEAK, locked
-from tests.support.server import Running, server
+from tests.support.server import Running, listening, server
 from tests.support.sound import s16, speech
 
 pytestmark = [pytest.mark.browser, needs_browser]
@@ -41,14 +43,19 @@ navigator.mediaDevices.getDisplayMedia = async () => {
 @asynccontextmanager
 async def browsing(folder: Path, **options: Any) -> AsyncIterator[tuple[Running, Callable[[], Any]]]:
     """A server, and what opens tabs of a browser whose microphone is as loud as speech for a while."""
-    loud = folder / "loud.wav"
-    with wave.open(str(loud), "wb") as file:
+    async with server(**options) as running, chromium(folder, microphone=loud(folder)) as tab:
+        yield running, tab
+
+
+def loud(folder: Path) -> Path:
+    """A file for the microphone."""
+    path = folder / "loud.wav"
+    with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
         file.setframerate(16_000)
         file.writeframes(s16(speech("." * 2 + "x" * 60)))
-    async with server(**options) as running, chromium(folder, microphone=loud) as tab:
-        yield running, tab
+    return path
 
 
 async def speak(page: Page, source: str = "microphone") -> None:
@@ -223,38 +230,66 @@ axe.run(document, {resultTypes: ['violations']}).then(({violations}) =>
 """
 
 
+async def checked(page: Page, axe: str) -> list[str]:
+    """What is wrong with a page in both themes, on a desk and on a telephone; nor is it too wide."""
+    found: list[str] = []
+    await page.run(axe)
+    for theme in ("light", "dark"):
+        await page.run(f"document.documentElement.dataset.theme = '{theme}'")
+        for width in (1280, 390, 360):
+            await page.size(width, 800)
+            found += await page.run(CHECK)
+            if await page.run("document.documentElement.scrollWidth > innerWidth"):
+                found.append(f"{width} is too narrow for {await page.run('location.href')}")
+    return found
+
+
 async def test_accessible(tmp_path: Path, axe: str) -> None:
-    async with browsing(tmp_path) as (running, tab):
+    """Each page in each state, with captions in it."""
+    settings = Settings(
+        engine=EngineSettings(kind="fake"), journal=JournalSettings(path=str(tmp_path / "journal"))
+    )
+    async with (
+        running(settings) as services,
+        listening(services) as server,
+        chromium(tmp_path, microphone=loud(tmp_path)) as tab,
+    ):
         page = await tab()
-        await page.open(running.http("/"))
+        await page.open(server.http("/"))
+        found = await checked(page, axe)
+        await page.run("document.querySelector('#options').open = true")
         await page.run(SHARED)
+        await page.size(1280, 800)
         await speak(page, "both")
         await page.until("document.querySelectorAll('.turn').length > 1")
-        session = running.services.sessions.find(await session_of(page))
-        assert session is not None
-        assert session.ready is not None
-        found = []
-        await page.run(axe)
-        for theme in ("light", "dark"):
-            await page.run(f"document.documentElement.dataset.theme = '{theme}'")
-            for width in (1280, 360):
-                await page.size(width, 800)
-                found += await page.run(CHECK)
-                assert not await page.run("document.documentElement.scrollWidth > innerWidth"), width
+        found += await checked(page, axe)
+        link = await overlay_of(page)
+        for address in (link, server.http("/overlay"), link.partition("token=")[0] + "token=x"):
+            overlay = await tab()
+            await overlay.open(address)
+            shown = "#problem:not([hidden])" if address.endswith("=x") else ".line"
+            await overlay.until(f"document.querySelector('{shown}')")
+            found += await checked(overlay, axe)
+        await page.size(1280, 800)
+        await stop(page)
+        found += await checked(page, axe)
         await page.run("document.querySelector('#access').showModal()")
         found += await page.run(CHECK)
-        for path in ("/sessions", "/overlay", f"/overlay?session={session.id}&token=x"):
-            other = await tab()
-            await other.open(running.http(path))
-            await other.run(axe)
-            found += await other.run(CHECK)
-        assert found == []
+        sessions = await tab()
+        await sessions.open(server.http("/sessions"))
+        await sessions.until("document.querySelector('#list button')")
+        found += await checked(sessions, axe)
+        await sessions.size(1280, 800)
+        await sessions.click("#list button")
+        await sessions.until("document.querySelector('#transcript .text')")
+        found += await checked(sessions, axe)
+        assert found == [], "\n".join(found)
 
 
-async def session_of(page: Page) -> str:
-    """The session that a page speaks in, by its overlay's address."""
+async def overlay_of(page: Page) -> str:
+    """The overlay's address of the session that a page speaks in."""
     link: str = await page.run(
         "new Promise(resolve => { navigator.clipboard.writeText = async text => resolve(text);"
         " document.querySelector('#overlay').click() })"
     )
-    return link.partition("session=")[2].partition("&")[0]
+    return link
