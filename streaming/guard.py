@@ -95,7 +95,12 @@ RULES = (
     _rule("GET HEAD", r"/v1/sessions/[^/]+/transcript\.[a-z0-9]+", Scope.READ),
     _rule("GET HEAD", r"/v1/sessions/[^/]+/audio\.flac", Scope.READ),
     # A player takes an address and nothing else.
-    _rule("GET HEAD", r"/v1/sessions/[^/]+/live\.vtt", Scope.READ, key_queries=("token",)),
+    _rule(
+        "GET HEAD",
+        r"/v1/sessions/[^/]+/(?:live\.vtt|captions\.m3u8|captions/[0-9]+\.vtt)",
+        Scope.READ,
+        key_queries=("token",),
+    ),
     _rule("PUT DELETE", r"/v1/sessions/[^/]+/speakers/[^/]+", Scope.SPEAK),
     _rule("POST", r"/v1/tokens", Scope.SPEAK, Scope.READ),
     _rule("GET HEAD", r"/metrics", Scope.WATCH),

@@ -20,6 +20,7 @@ from .dialects.bridge import serve
 from .dialects.dialect import Way
 from .dialects.ways import WAYS
 from .guard import Guard
+from .hls import Hls
 from .listing import NO_SESSION
 from .minting import mint
 from .naming import Refused, naming
@@ -44,7 +45,7 @@ def build(services: Services) -> Guard:
 
 def routes_of(services: Services) -> list[BaseRoute]:
     """Everything that is answered; what each needs is in `guard.RULES`."""
-    routes = Routes(services)
+    routes, hls = Routes(services), Hls(services)
     return [
         WebSocketRoute(STREAM, routes.stream),
         WebSocketRoute("/v1/sessions/{id}/events", routes.events),
@@ -59,6 +60,8 @@ def routes_of(services: Services) -> list[BaseRoute]:
         Route("/v1/sessions/{id}/transcript.{format}", routes.transcript),
         Route("/v1/sessions/{id}/audio.flac", routes.audio),
         Route("/v1/sessions/{id}/live.vtt", routes.captions),
+        Route("/v1/sessions/{id}/captions.m3u8", hls.playlist),
+        Route("/v1/sessions/{id}/captions/{number}.vtt", hls.segment),
         Route("/v1/sessions/{id}/speakers/{number}", routes.speaker, methods=["PUT", "DELETE"]),
         Route("/v1/tokens", routes.tokens, methods=["POST"]),
         *openai.routes_of(services),

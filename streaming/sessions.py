@@ -126,7 +126,7 @@ class Outcome:
     reason: str = "done"
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Entry:
     """One session and what it said."""
 

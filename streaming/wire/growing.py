@@ -57,6 +57,10 @@ class GrowingCues:
             given.append(replace(cue, start_ms=self._newest_ms, end_ms=max(end_ms, self._newest_ms + 1)))
         return given
 
+    def close(self, before_ms: int) -> None:
+        """From now on no cue begins before this."""
+        self._newest_ms = max(self._newest_ms, before_ms)
+
     def _gather(self, segment: Segment, *, over: bool) -> None:
         whole = segment.final or over
         found = list(counted(self._telling.news(segment), self._speaker(segment)))

@@ -1,0 +1,76 @@
+"""Captions as HLS: segments that never change, cover everything, and end."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clients.aio import connect
+from streaming.wire.hls import HELD_MS, SEGMENT_MS, Segments
+from streaming.wire.messages import Segment, Start
+from tests.streaming.test_webvtt import drained, talks
+from tests.support.keys import SPEAK, locked
+from tests.support.server import server
+from tests.support.sound import s16, speech
+
+
+@given(talks(), st.lists(st.integers(0, 9_000), max_size=20))
+def test_a_listed_segment_never_changes_and_nothing_is_left_out(
+    talk: list[Segment], steps: list[int]
+) -> None:
+    segments, now, seen = Segments(), 0, dict[int, str]()
+    for message, step in zip(talk, [*steps, *[0] * len(talk)], strict=False):
+        segments.receive(message)
+        now += step
+        segments.advance(now, over=False)
+        for number in range(segments.listed):
+            assert seen.setdefault(number, segments.segment(number, 0)) == segments.segment(number, 0)
+        assert segments.listed <= max(0, now - HELD_MS) // SEGMENT_MS
+    segments.advance(now, over=True)
+    for number in range(segments.listed):
+        assert seen.setdefault(number, segments.segment(number, 0)) == segments.segment(number, 0)
+    # A cue stands in each segment that it reaches into.
+    cues: Counter[str] = Counter()
+    for text in seen.values():
+        cues |= Counter(text.rstrip("\n").split("\n\n")[1:])
+    told = " ".join(line for cue in cues.elements() for line in cue.split("\n")[1:]).split()
+    words = sorted(" ".join(s.text for s in talk if s.final).split())
+    assert sorted(told) == words
+    playlist = segments.playlist("?token=t")
+    assert playlist.count("#EXTINF:") == segments.listed > 0
+    assert playlist.endswith("#EXT-X-ENDLIST\n")
+    assert all(float(length) <= 6 for length in re.findall(r"#EXTINF:([\d.]+)", playlist))
+
+
+@pytest.mark.e2e
+async def test_a_player_reads_list_and_segments_with_one_token() -> None:
+    async with server(services=locked()) as running, httpx.AsyncClient() as client:
+        async with connect(running.http(""), Start(), key=SPEAK) as stream:
+            reading, ready = asyncio.create_task(drained(stream)), stream.ready
+            base = running.http(f"/v1/sessions/{ready.session}/captions")
+            assert (await client.get(f"{base}.m3u8")).status_code == 401
+            where = f"{base}.m3u8?token={ready.read_token}&mpegts=900000"
+            first = await client.get(where)
+            assert first.headers["content-type"] == "application/vnd.apple.mpegurl"
+            assert "EXTINF" not in first.text
+            await stream.send(s16(speech("xx" + "." * 30)))
+            await stream.flush("all")
+            await stream.end()
+            await reading
+        listed = (await client.get(where)).text
+        assert listed.splitlines()[-1] == "#EXT-X-ENDLIST"
+        segments = re.findall(r"^captions/.*$", listed, re.MULTILINE)
+        assert len(segments) == 3
+        told = (await client.get(running.http(f"/v1/sessions/{ready.session}/{segments[0]}"))).text
+        assert told.startswith("WEBVTT\nX-TIMESTAMP-MAP=MPEGTS:900000,LOCAL:00:00:00.000\n\n00:00:00.")
+        assert told.endswith("\nzero one\n")
+        with_token = f"?token={ready.read_token}"
+        assert (await client.get(f"{base}/3.vtt{with_token}")).status_code == 404
+        assert (await client.get(f"{base}/0.vtt")).status_code == 401
+        assert (await client.get(f"{base}.m3u8{with_token}&mpegts=-1")).status_code == 400
