@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
@@ -66,7 +66,7 @@ class _Growing(StreamingResponse):
         try:
             with self._services.sessions.seat():
                 await super().__call__(scope, receive, patient)
-        except TimeoutError:
+        except (TimeoutError, ClientDisconnect):
             pass  # uvicorn closes what was not finished
         finally:
             self._entry.readers -= 1

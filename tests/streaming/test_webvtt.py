@@ -25,6 +25,7 @@ from streaming.wire.render import joined
 from tests.support.keys import READ, SPEAK, bearer, locked
 from tests.support.server import Running, server
 from tests.support.sound import s16, speech
+from tests.support.world import World, serving
 
 
 def said(texts: str, first: int = 0, at_ms: int = 0) -> tuple[Word, ...]:
@@ -190,3 +191,27 @@ async def test_silence_is_filled_with_comments(monkeypatch: pytest.MonkeyPatch) 
     said = webvtt._said(Log(), Entry("s"))
     assert [await anext(said) for _ in range(3)] == ["WEBVTT\n", webvtt.BEAT, webvtt.BEAT]
     await said.aclose()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("version", ["2.3", "2.4"])
+def test_who_takes_nothing_is_cut_off(version: str) -> None:
+    async def body(world: World) -> None:
+        entry = Entry("s")
+        answer = webvtt._Growing(webvtt._said(entry.log, entry), world.services, entry, {})
+        stuck = asyncio.Event()
+
+        async def send(message: object) -> None:
+            assert entry.readers == 1
+            await stuck.wait()
+
+        async def receive() -> dict[str, str]:
+            await stuck.wait()
+            return {"type": "http.disconnect"}
+
+        began = asyncio.get_running_loop().time()
+        scope = {"type": "http", "asgi": {"spec_version": version}}
+        await answer(scope, receive, send)  # type: ignore[arg-type]
+        assert asyncio.get_running_loop().time() - began == pytest.approx(15)
+        assert entry.readers == 0
+
+    serving(body, slow_reader_s=15.0)

@@ -32,6 +32,7 @@ async def test_deepgram_sdk_7(scene: Scene) -> None:
     assert kinds["ListenV1SpeechStarted"] > 0
     assert kinds["ListenV1UtteranceEnd"] > 0
     assert kinds["ListenV1Metadata"] == 1
+    assert [m["keyterms"] for kind, m in said if kind == "ListenV1ConfigureSuccess"] == [[]]
     answers = [alternative(m)["transcript"] for _, m in said if m.get("from_finalize")]
     assert len(answers) == 2
     assert answers[1] == ""

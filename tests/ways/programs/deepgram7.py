@@ -6,6 +6,7 @@ import sys
 
 from deepgram import AsyncDeepgramClient
 from deepgram.environment import DeepgramClientEnvironment
+from deepgram.listen.v1.types import ListenV1Configure
 
 url, key, file, speed = sys.argv[1:]
 socket_url = url.replace("http", "ws", 1)
@@ -24,6 +25,7 @@ async def main() -> None:
         utterance_end_ms="1000",
         diarize="true",
     ) as connection:
+        await connection.send_configure(ListenV1Configure(keyterms=[]))
         speaking = asyncio.create_task(speak(connection))
         async for message in connection:
             print(json.dumps([type(message).__name__, message.model_dump()]), flush=True)
