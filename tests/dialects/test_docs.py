@@ -39,7 +39,7 @@ PROGRAMS = {
 
 
 def snippet(page: str, language: str, index: int = 0) -> str:
-    found = re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text("utf-8"), re.DOTALL)
+    found: list[str] = re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text("utf-8"), re.DOTALL)
     assert "127.0.0.1:8765" in found[index]
     return found[index]
 

@@ -210,7 +210,7 @@ def test_who_takes_nothing_is_cut_off(version: str) -> None:
 
         began = asyncio.get_running_loop().time()
         scope = {"type": "http", "asgi": {"spec_version": version}}
-        await answer(scope, receive, send)  # type: ignore[arg-type]
+        await answer(scope, receive, send)
         assert asyncio.get_running_loop().time() - began == pytest.approx(15)
         assert entry.readers == 0
 
