@@ -53,7 +53,7 @@ IDLE = 0.05
 class Rules:
     """Limits. Seconds, where not said otherwise."""
 
-    stretch: float = 1.15
+    stretch: float = 1.3
     """How much rarer refreshes may become for the sake of one more session."""
     queue_s: float = 0.5
     """95 of 100 decodes wait less for the engine."""

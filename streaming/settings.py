@@ -169,7 +169,7 @@ class AdmissionSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """When new sessions are refused for the sake of those that run."""
 
     on: bool = True
-    stretch: Annotated[float, Meta(ge=1, le=6)] = 1.15
+    stretch: Annotated[float, Meta(ge=1, le=6)] = 1.3
     """How much rarer refreshes may become before."""
     queue_s: Positive = 0.5
     """95 of 100 decodes are to wait less for the engine."""

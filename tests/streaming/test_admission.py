@@ -152,6 +152,14 @@ def test_of_three_times_as_many_as_fit_those_let_in_do_not_notice(arrivals: list
     assert crowd.waiting <= crowd.admitted  # at most one decode of each waits: nothing piles up
 
 
+@pytest.mark.parametrize(
+    "arrivals", [[1.5 * i for i in range(40)], [0.0] * 4 + [90 + 0.1 * i for i in range(24)]]
+)
+def test_as_many_are_let_in_as_fit(arrivals: list[float]) -> None:
+    """Refreshes a little rarer for all are worth one client more."""
+    assert run(offer(AdmissionSettings(), arrivals)).admitted >= 8
+
+
 def test_without_a_door_everybody_suffers() -> None:
     """The crowd above is one too many: else its test would prove nothing."""
     crowd = run(offer(AdmissionSettings(on=False), [0.3 * i for i in range(24)]))
