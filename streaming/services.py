@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from engine.contract import SpeakerEncoder, SpeechDetector, Vector
+from engine.contract import Capabilities, SpeakerEncoder, SpeechDetector, Vector
 from engine.dispatcher import Dispatcher
 
 from .auth import Authority
@@ -28,6 +28,11 @@ from .sites import Sites
 from .tracing import UNTRACED, Tracing
 from .wire.errors import ProtocolError
 from .wire.messages import VERSION, Encoding, Limits, Ready, Start
+
+PIECES = 16
+"""Of one recording at once, at the most,"""
+PLACES = 8
+"""and one for so many tasks that the engine runs at once."""
 
 if TYPE_CHECKING:
     from .history import History
@@ -114,7 +119,14 @@ def meeting_for(
         continues=() if place is None else place.continues,
         numbered=0 if place is None else place.numbered,
         activity_pause_s=start.options.activity_pause_s,
+        at_once=pieces_of(capabilities) if services.batch else 0,
     )
+
+
+def pieces_of(capabilities: Capabilities) -> int:
+    """How many pieces of one recording are decoded at once. Each costs words at its beginning, and 4 MB, so
+    only an engine with many places, of which live sessions leave some, divides recordings at all."""
+    return max(1, min(capabilities.concurrency // PLACES, PIECES))
 
 
 def linker_for(

@@ -11,6 +11,7 @@ import itertools
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 from engine.contract import (
     SAMPLE_RATE,
@@ -30,6 +31,7 @@ from .events import Ended, Event, Flushed, GapDeclared, SegmentUpdated, SpeakerN
 from .hunger import Repair
 from .ledger import merged
 from .listening import Listener, ListeningSettings, TagListener
+from .pieces import Pieces
 from .session import Session
 from .settings import SessionSettings
 from .spans import to_samples
@@ -38,9 +40,17 @@ from .voices import KnownVoice
 from .watch import Watch
 
 
+class _Asked(TypedDict):
+    """What is asked of every track."""
+
+    language: str | None
+    context: str
+    hotwords: tuple[str, ...]
+
+
 @dataclass(slots=True, eq=False)
 class _Track:
-    session: Session
+    session: Session | Pieces
     segments: Attribution | Numbered
     index: int | None
     flushed: deque[Flushed] = field(default_factory=deque)
@@ -66,9 +76,11 @@ class Meeting:
         continues: Sequence[Continuation] = (),
         numbered: int = 0,
         activity_pause_s: float | None = None,
+        at_once: int = 0,
     ) -> None:
         """`tracks` are the participants, by name if they have one; `linker` is for a stream without. With
-        `activity_pause_s` it is told who begins to speak, and who has been silent for so long.
+        `activity_pause_s` it is told who begins to speak, and who has been silent for so long. `at_once` is
+        for a recording, which nobody listens to: so many pieces of a track are decoded beside each other.
 
         A meeting that goes on gets what each track had settled, and how many segments were numbered; audio is
         wanted again from the sample `received`, and what a track had settled of it is not decoded again.
@@ -92,23 +104,20 @@ class Meeting:
         self._ended = False
         self._tracks: list[_Track] = []
         self._tasks: dict[str, tuple[_Track, RecognitionTask]] = {}
+        asked = _Asked(language=language, context=context, hotwords=hotwords)
         for index in range(len(tracks) or 1):
-            session = Session(
-                f"{id}.{index + 1}" if tracks else id,
-                settings,
-                capabilities,
-                language=language,
-                context=context,
-                hotwords=hotwords,
-                continues=settled[index],
-                clock=clock,
+            part = f"{id}.{index + 1}" if tracks else id
+            session = (
+                Pieces(part, settings, capabilities, at_once=at_once, **asked)
+                if at_once
+                else Session(part, settings, capabilities, continues=settled[index], clock=clock, **asked)
             )
             self._tracks.append(self._track(session, index if tracks else None))
         for number, name in enumerate(tracks, 1):
             if name is not None:
                 self.rename(number, name)
 
-    def _track(self, session: Session, index: int | None) -> _Track:
+    def _track(self, session: Session | Pieces, index: int | None) -> _Track:
         if self._linker is not None:
             return _Track(session, Attribution(self._linker, self._ids), index)
         speaker = None if index is None else index + 1

@@ -38,8 +38,7 @@ class Job:
             language=wanted.language,
             context=wanted.context,
             hotwords=wanted.hotwords,
-            # Nobody waits for single words: they are committed by agreement and at the ends of windows.
-            options=Options(max_delay_s=30.0, speakers=wanted.format == "diarized_json"),
+            options=Options(speakers=wanted.format == "diarized_json"),
         )
         self.entry, self._live = begin(
             start, replace(services, batch=True), lease, guest=fresh_id(), traceparent=traceparent

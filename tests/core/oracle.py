@@ -25,6 +25,7 @@ from engine.contract import (
     Word,
 )
 from streaming.core.events import Ended, Event, Flushed, GapDeclared, Receipt, SegmentUpdated
+from streaming.core.pieces import Pieces
 from streaming.core.session import Session
 from streaming.core.settings import SessionSettings
 
@@ -167,8 +168,11 @@ class Run:
     flush_every: int = 0
     brief: bool = False
 
+    def begin(self, capabilities: Capabilities) -> Session | Pieces:
+        return Session("s", self.settings, capabilities)
+
     def play(self, packets: random.Random | None = None, capabilities: Capabilities = CAPABILITIES) -> Reader:
-        self.session = Session("s", self.settings, capabilities)
+        self.session = self.begin(capabilities)
         self.session.stretch(1.0, brief=self.brief)
         self.reader = Reader()
         self._pending: list[tuple[int, RecognitionTask]] = []
@@ -191,10 +195,14 @@ class Run:
             self._deliver(1 << 60)
         return self.reader
 
+    def due(self, now: int) -> int:
+        """When the reply to a task of now comes."""
+        return now + self.delay
+
     def _drain(self, now: int) -> None:
         gone = set(self.session.tasks_to_cancel())
         self._pending = [(due, task) for due, task in self._pending if task.id not in gone]
-        self._pending += [(now + self.delay, t) for t in self.session.tasks_to_run() if t.id not in gone]
+        self._pending += [(self.due(now), t) for t in self.session.tasks_to_run() if t.id not in gone]
         self.reader.read(self.session.events_to_send(), now)
 
     def _deliver(self, now: int) -> None:

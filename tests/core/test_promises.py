@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from engine.contract import Capabilities, Hypothesis
 from streaming.core.events import Cover
+from streaming.core.session import Session
 
 from .oracle import SECOND, Oracle, Reader, Run, Truth, truth
 
@@ -171,4 +172,5 @@ def test_silence_makes_no_task_and_no_text() -> None:
     assert run.oracle.tasks == []
     assert reader.receipt is not None
     assert [s.cover for s in reader.receipt.spans] == [Cover.SILENCE]
+    assert isinstance(run.session, Session)
     assert run.session.kept < 10 * SECOND

@@ -226,6 +226,27 @@ async def test_a_recording_gives_way_to_what_is_live() -> None:
     assert metrics.words.value() > 0
 
 
+@pytest.mark.parametrize(("places", "beside"), [(4, 1), (32, 3)])
+async def test_an_engine_with_many_places_decodes_pieces_beside_each_other(places: int, beside: int) -> None:
+    slots = "x.xxx...x.xx...." * 26  # three minutes and a half
+
+    class Counting(FakeRecognizer):
+        now = most = 0
+
+        async def recognize(self, task: RecognitionTask) -> Any:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            await until(lambda: self.most >= beside)
+            found = await super().recognize(task)
+            self.now -= 1
+            return found
+
+    async with server(recognizer=(engine := Counting(FakeScript(concurrency=places)))) as running:
+        answer = await ask(running, wav(slots))
+    assert answer.json()["text"] == text(slots)
+    assert (engine.most == 1) == (beside == 1)
+
+
 async def test_a_recording_is_a_session_like_any_other() -> None:
     begun: list[tuple[str, str | None]] = []
 
