@@ -33,12 +33,13 @@ from .auth import Authority
 from .errors import SettingsError
 from .heap import give_back, trimmer
 from .history import History
-from .keeping import background, keeping, tending
+from .keeping import background, joined, keeping, tending
 from .metrics import Metrics
+from .ports import unrecorded
 from .pulse import Pulse
 from .quota import Quotas
 from .services import Services, no_voices
-from .sessions import Sessions, unrecorded
+from .sessions import Sessions
 from .settings import EngineSettings, Settings, voices_folder
 from .sites import Sites
 from .tracing import UNTRACED, Tracing, tracing_for
@@ -192,9 +193,9 @@ async def _quotas(settings: Settings, history: History | None) -> Quotas:
 
 
 @asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[Services]:
-    """Services with a loaded engine, closed at the end. Raises `SettingsError`, `EngineError`, and
-    ImportError where the engine's extra is not installed."""
+async def running(settings: Settings, address: str = "") -> AsyncIterator[Services]:
+    """Services with a loaded engine, closed at the end; `address` is where other processes reach this one.
+    Raises `SettingsError`, `EngineError`, and ImportError where the engine's extra is not installed."""
     redact = privacy.load(settings.privacy.redact)
     # Loading reads and checks weights: seconds in which the loop must still see a signal.
     recognizer, detector = await asyncio.to_thread(_open_engine, settings.engine)
@@ -203,16 +204,10 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
     tracing = tracing_for(settings.tracing, recognizer.capabilities)
     deadlines = DispatchSettings(engine.queue, engine.final_deadline_s, engine.partial_deadline_s)
     dispatcher = Dispatcher(recognizer, deadlines, observer(metrics, tracing))
-    door = Admission(
-        settings.admission,
-        settings.limits.retry_after_s,
-        dispatcher,
-        recognizer.capabilities.concurrency,
-        metrics,
-        memory_used,
-    )
+    slots, retry_s = recognizer.capabilities.concurrency, settings.limits.retry_after_s
+    door = Admission(settings.admission, retry_s, dispatcher, slots, metrics, memory_used)
     try:
-        async with keeping(settings, metrics) as history:
+        async with keeping(settings, metrics) as history, joined(history, address) as peers:
             services = Services(
                 session=settings.session,
                 limits=settings.limits,
@@ -221,7 +216,9 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
                     settings.limits,
                     unrecorded if history is None else history.begin,
                     door,
+                    history.journal if history and peers else None,
                 ),
+                peers=peers,
                 dispatcher=dispatcher,
                 detector=detector,
                 metrics=metrics,

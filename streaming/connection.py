@@ -12,11 +12,13 @@ import asyncio
 import logging
 
 from msgspec.structs import replace
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from . import tokens
 from .attendance import attend
 from .auth import Caller
 from .beginning import begin
+from .cluster.relay import Peers, Through, Unreachable, dial
 from .errors import InternalFault, Replaced, Restarting, ResumeRefused, SlowReader
 from .greeting import Greeting, decoded
 from .keys import Scope
@@ -43,6 +45,8 @@ from .writer import Channel, ChannelClosed, Writer, close, part
 
 logger = logging.getLogger("seamscribe")
 
+STREAM = "/v1/stream"
+
 
 class Connection:
     """Serves one client from its first message to the close."""
@@ -55,16 +59,20 @@ class Connection:
         caller: Caller | None = None,
         guest: str | None = None,
         traceparent: str | None = None,
+        peers: Peers | None = None,
     ) -> None:
         """`caller` is known since the handshake; None where the first message says who asks. `guest` is the
         id that the session of a client gets which has no way to come back to it; None: any, and it may.
-        `traceparent` is the client's own trace, if it has one."""
+        `traceparent` is the client's own trace, if it has one; `peers` are the processes that the session of
+        one who comes back may be at."""
         self._channel = channel
         self._codec = codec
         self._services = services
         self._caller = caller
         self._guest = guest
         self._traceparent = traceparent
+        self._peers = peers
+        self._through: Through | None = None
         self._limits = services.limits
         self._greeting = Greeting(channel, codec, services.limits)
 
@@ -83,6 +91,8 @@ class Connection:
     def stop(self) -> None:
         """The server drains: a client without a session is told so."""
         self._greeting.stop()
+        if self._through is not None:
+            self._through.stop()
 
     async def _meet(self) -> None:
         try:
@@ -137,8 +147,28 @@ class Connection:
         writer = Writer(self._channel, self._codec, entry, self._limits)
         return Serving(self._channel, self._codec, services, entry, writer, entry.ready, token)
 
-    async def _resume(self, resume: Resume) -> Serving:
+    async def _elsewhere(self, resume: Resume) -> Through | None:
+        """The way to another living process that has the session; None where there is none: then this one is
+        to go on with it. Raises `Restarting`."""
+        address = None if self._peers is None else await self._peers.owner(resume.session)
+        if address is None:
+            return None
+        try:
+            far = await dial(address, f"{STREAM}?resume=", [self._codec.name])
+            await far.send(self._codec.encode_client(resume))
+        except InvalidStatus as error:
+            logger.info("another process refuses: %(error)s", {"error": error})
+            raise Restarting from None
+        except (Unreachable, ConnectionClosed) as error:
+            logger.warning("another process is taken for dead: %(error)s", {"error": error})
+            return None
+        self._through = Through(self._channel, far, self._limits.slow_reader_s)
+        return self._through
+
+    async def _resume(self, resume: Resume) -> Serving | Through:
         """A session that was there before; raises `WireError`."""
+        if (through := await self._elsewhere(resume)) is not None:
+            return through
         if (history := self._services.history) is not None:
             await history.revive(resume.session, resume.token, resume.next_sample, self._services)
         # From here on at once: see `Serving`.

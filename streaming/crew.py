@@ -39,11 +39,13 @@ def share_of(settings: Settings) -> Settings:
     count, engine = settings.server.processes, settings.engine
     if count == 1:
         return settings
-    if settings.journal.on:
+    if settings.journal.on and not settings.journal.url:
         raise SettingsError(
-            f"journal.on: {count} processes cannot keep their sessions in one folder: set it to false, or"
-            " server.processes to 1"
+            f"journal.url: {count} processes cannot keep their sessions in one file: name a Redis, or set"
+            " journal.on = false (--no-journal), and a client comes back to its own process only by chance"
         )
+    if settings.cluster.port:
+        raise SettingsError(f"cluster.port: {count} processes cannot listen on one port: set it to 0")
     if engine.kind == "sglang" and not engine.servers:
         raise SettingsError(
             f"engine.servers: {count} processes would each load the model: start `seamscribe engine MODEL`"

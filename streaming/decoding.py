@@ -79,6 +79,13 @@ class Decodes:
             self._meeting.receive_failure(id, "finish_deadline", retryable=False)
             self._meeting.receive_voices(id, None)
 
+    def drop(self) -> None:
+        """Decode nothing more; nobody waits for answers."""
+        self._given_up = True
+        running, self._running = self._running, {}
+        for task in running.values():
+            task.cancel()
+
     def end(self) -> None:
         """Nothing is decoded any more. Whoever waited for changes is let go: a ring of references would keep
         its audio until the collector comes by, which in a large process is hours."""

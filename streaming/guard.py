@@ -22,6 +22,7 @@ from starlette.websockets import WebSocket
 
 from . import pages, tokens
 from .auth import CALLER, LONGEST, Caller, secret_of
+from .cluster.relay import HOPPED, Relay, Unreachable, hopped, no_answer
 from .denial import Deny, denial, plainly
 from .dialects.dialect import Way
 from .dialects.query import Query
@@ -142,6 +143,8 @@ class Guard:
         refusal = await self._judge(scope, headers)
         if refusal is None:
             await self._app(scope, receive, send)
+        elif isinstance(refusal, Relay):
+            await self._pass_on(refusal, scope, receive, send)
         elif scope["type"] == "websocket":
             await WebSocket(scope, receive, send).send_denial_response(refusal)
         else:
@@ -149,8 +152,19 @@ class Guard:
                 await Body(receive).drain()
             await refusal(scope, receive, send)
 
-    async def _judge(self, scope: AsgiScope, headers: Headers) -> Response | None:
-        """None where the request may go on; its caller is in the scope then."""
+    async def _pass_on(self, relay: Relay, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        try:
+            await relay(scope, receive, send)
+        except Unreachable:
+            if scope["type"] == "http" and scope["method"] in ("GET", "HEAD"):
+                # What the session said so far is in the journal too.
+                await self({**scope, "headers": [*scope["headers"], HOPPED]}, receive, send)
+            else:
+                await no_answer(scope, receive, send)
+
+    async def _judge(self, scope: AsgiScope, headers: Headers) -> Response | Relay | None:
+        """None where the request may go on; its caller is in the scope then. A relay where another process
+        is to answer, who may ask included."""
         path = scope["path"]
         method = SOCKET if scope["type"] == "websocket" else scope["method"]
         if path in PUBLIC and method in ("GET", "HEAD"):
@@ -167,7 +181,14 @@ class Guard:
         session = _SESSION.fullmatch(path)
         if session and not _ID.fullmatch(session.group(1)):
             return denial(rule.deny, 404, "session: is an id of letters, digits, - and _")
-        return await self._admit(scope, rule, session.group(1) if session else None)
+        id = session.group(1) if session else None
+        address = await self._elsewhere(scope, id)
+        return Relay(address, self._services) if address else await self._admit(scope, rule, id)
+
+    async def _elsewhere(self, scope: AsgiScope, id: str | None) -> str | None:
+        """The address of another process that has the session."""
+        peers = self._services.peers
+        return None if id is None or peers is None or hopped(scope) else await peers.owner(id)
 
     async def _admit(self, scope: AsgiScope, rule: Rule, id: str | None) -> Response | None:
         secret = rule.secret(scope)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -35,7 +35,10 @@ Read = Callable[..., Awaitable[Any]]
 """Runs a blocking function with its arguments."""
 
 TEND_S = 3600.0
-"""What is too old, too much or left alone is looked for this often."""
+"""What is too old or too much is looked for this often,"""
+
+LOOK_S = 60.0
+"""and what was left alone at the most."""
 
 
 class History:
@@ -54,6 +57,10 @@ class History:
         self._settings = settings
         self._read = read
         self._reviving = asyncio.Lock()
+
+    @property
+    def journal(self) -> Journal:
+        return self._journal
 
     def begin(self, id: str, token: bytes, read: bytes, start: Start) -> Recorder:
         """As `sessions.Journal`."""
@@ -88,10 +95,21 @@ class History:
             opened = stored.opened
             if not any(tokens.fits(token, kept) for kept in (opened.token, opened.read)):
                 return
-            if stored.ended is None:
-                self._go_on(stored, next_sample, services)
-            else:
-                services.sessions.adopt(self._entry(stored, self._finished(stored), services))
+            # As it is once no other process writes it any more.
+            if not await self._claim(id) or (stored := await self._stored(id)) is None:
+                return
+            try:
+                if stored.ended is None:
+                    self._go_on(stored, next_sample, services)
+                else:
+                    services.sessions.adopt(self._entry(stored, self._finished(stored), services))
+            except BaseException:
+                self._journal.left(id)
+                raise
+
+    async def _claim(self, id: str, known: int | None = None) -> bool:
+        """As `SessionStore.claim`."""
+        return await self._journal.run(lambda: self._journal.store.claim(id, known))
 
     def _go_on(self, stored: Stored, next_sample: int, services: Services) -> None:
         recorder = self._recorder(stored)
@@ -131,16 +149,27 @@ class History:
     async def tend(self, services: Services) -> None:
         """Once the time for coming back is over, give what nobody came back to its receipt; delete what is
         too old or too much; again and again, without end."""
-        await asyncio.sleep(services.limits.resume_s)
+        loop, resume_s = asyncio.get_running_loop(), services.limits.resume_s
+        expire_s = loop.time() + resume_s
+        left: set[tuple[str, int]] = set()
+        pause_s = resume_s
         while True:
-            await self._conclude_all(services.limits.resume_s, services.metrics)
-            await self._expire()
-            await asyncio.sleep(TEND_S)
+            try:
+                before, left = left, set(await self._read(self._journal.store.unfinished))
+                await self._conclude_all(sorted(left & before), resume_s, services.metrics)
+                if loop.time() >= expire_s:
+                    await self._expire()
+                    expire_s = loop.time() + TEND_S
+            except self._journal.store.failures as error:
+                logger.warning("journal: cannot be tended now (%(error)s)", {"error": error})
+            await asyncio.sleep(pause_s)
+            pause_s = max(resume_s, LOOK_S)
 
-    async def _conclude_all(self, waited_s: float, metrics: Metrics) -> None:
-        for id in await self._read(self._journal.store.unfinished):
+    async def _conclude_all(self, left: Sequence[tuple[str, int]], waited_s: float, metrics: Metrics) -> None:
+        """Of sessions that nobody had when they were looked for twice, `waited_s` apart."""
+        for id, known in left:
             async with self._reviving:
-                if id in self._journal.live:
+                if id in self._journal.live or not await self._claim(id, known):
                     continue
                 if (stored := await self._stored(id)) is not None:
                     self._conclude(stored, waited_s, metrics)

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from .cluster.port import SessionStore, Written
 from .log import State
 from .metrics import Metrics
 from .recorder import Recorder, resolve
-from .store import Store
 from .stored import Batch, Delivery, Opened
 from .wire.messages import Start
 
@@ -47,7 +46,7 @@ class Journal:
 
     def __init__(
         self,
-        store: Store,
+        store: SessionStore,
         metrics: Metrics,
         *,
         clock: Callable[[], float] = time.time,
@@ -55,6 +54,10 @@ class Journal:
         self.store = store
         self._metrics = metrics
         self.announce: Announce | None = None
+        self.taken: Callable[[str], None] | None = None
+        """Told of sessions that another process has claimed."""
+        self.sure: Callable[[], Awaitable[None]] | None = None
+        """Returns once this process knows which sessions others claimed while it was frozen, if it was."""
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._recorders: dict[str, Recorder] = {}
@@ -133,6 +136,22 @@ class Journal:
         """The session lives no longer."""
         self.note(lambda fresh: fresh.ended, session, self.now())
 
+    def left(self, session: str) -> None:
+        """This process has the session no more: when all that was said is written, any other may have it."""
+        if self.store.shared:
+            self.note(lambda fresh: fresh.left, session, True)
+
+    def forget(self, session: str) -> None:
+        """Another process writes the session from now on: whoever waits for it here waits no more."""
+        with self._lock:
+            self._fresh.forget(session)
+            self._waiting.forget(session)
+        # Before anybody goes on who waited for the store: he would send what is not kept.
+        if self.taken is not None:
+            self.taken(session)
+        if recorder := self._recorders.pop(session, None):
+            recorder.taken()
+
     def lose(self, session: str) -> None:
         """A session is not recorded any further."""
         if recorder := self._recorders.pop(session, None):
@@ -191,23 +210,25 @@ class Journal:
             self._waiting.add(fresh)
             self._lock.notify()
 
-    def _wrote(self, batch: Batch, seqs: dict[str, int], dropped: int) -> None:
+    def _wrote(self, batch: Batch, seqs: dict[str, int], written: Written) -> None:
         if self._failing:
             logger.warning("journal: the disk is back")
         self._failing = self._behind = False
         self._metrics.journal_ok.set(1)
         self._metrics.journal_writes.add()
-        if dropped:
-            self._metrics.webhooks.add(dropped, outcome="dropped")
+        if written.dropped:
+            self._metrics.webhooks.add(written.dropped, outcome="dropped")
+        for session in written.lost:
+            self.forget(session)
         for session in {*batch.opened, *seqs, *batch.progress}:
             if recorder := self._recorders.get(session):
                 recorder.wrote(seqs.get(session, 0), batch.progress.get(session))
-        for session in batch.ended:
+        for session in (*batch.ended, *batch.left):
             if recorder := self._recorders.pop(session, None):
                 recorder.over()
         self.written.set()
 
-    def _failed(self, error: sqlite3.Error) -> None:
+    def _failed(self, error: Exception) -> None:
         self._metrics.journal_errors.add(cause=cause_of(error))
         self._metrics.journal_ok.set(0)
         if not self._failing:
@@ -242,8 +263,8 @@ class Journal:
         if not batch:
             return True
         try:
-            dropped = self.store.write(batch)
-        except sqlite3.Error as error:
+            written = self.store.write(batch)
+        except self.store.failures as error:
             with self._lock:
                 batch.add(self._waiting)
                 self._waiting = batch
@@ -252,7 +273,7 @@ class Journal:
         seqs: dict[str, int] = {}
         for (session, _), (seq, _) in batch.states.items():
             seqs[session] = max(seqs.get(session, 0), seq)
-        self._tell(self._wrote, batch, seqs, dropped)
+        self._tell(self._wrote, batch, seqs, written)
         return True
 
     def _carry_out(self) -> None:
@@ -273,7 +294,7 @@ class Journal:
             self._loop.call_soon_threadsafe(callback, *arguments)
 
 
-def cause_of(error: sqlite3.Error) -> str:
+def cause_of(error: Exception) -> str:
     """Why the disk fails, in a word for the metric."""
     text = str(error).lower()
     for cause, sign in (("full", "full"), ("locked", "locked"), ("read_only", "readonly"), ("io", "i/o")):

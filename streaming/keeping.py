@@ -6,11 +6,14 @@ import asyncio
 import fcntl
 import logging
 import os
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from .cluster.port import SessionStore
+from .cluster.relay import Peers
 from .errors import SettingsError
 from .history import History
 from .journal import Journal
@@ -34,27 +37,53 @@ async def keeping(settings: Settings, metrics: Metrics) -> AsyncIterator[History
     if not settings.journal.on:
         yield None
         return
+    if settings.journal.url:
+        store = await asyncio.to_thread(_shared, settings)
+        async with _journal(store, settings, metrics) as journal:
+            yield History(journal, settings.journal)
+        return
     folder = journal_folder(settings)
     with locked(folder):
-        try:
-            store = await asyncio.to_thread(_open, folder / DATABASE, settings.webhooks.most)
-        except StoreError as error:
-            raise SettingsError(f"journal.path: {error}, or set journal.on = false") from error
-        journal = Journal(store, metrics)
-        if settings.webhooks.url:
-            journal.announce = Announcer(settings.webhooks, journal.now)
         audio = _keeper(folder / AUDIO, metrics) if settings.journal.audio else None
-        recordings = audio or Recordings(
-            folder / AUDIO
-        )  # those of earlier days are looked after all the same
-        journal.start()
+        # Those of earlier days are looked after all the same.
+        recordings = audio or Recordings(folder / AUDIO)
         try:
-            async with _sending(journal, settings, metrics):
+            async with _journal(await _own(folder, settings), settings, metrics) as journal:
                 yield History(journal, settings.journal, recordings)
         finally:
-            await journal.close()
             if audio is not None:
                 await audio.close()
+
+
+@asynccontextmanager
+async def _journal(store: SessionStore, settings: Settings, metrics: Metrics) -> AsyncIterator[Journal]:
+    journal = Journal(store, metrics)
+    if settings.webhooks.url:
+        journal.announce = Announcer(settings.webhooks, journal.now)
+    journal.start()
+    try:
+        async with _sending(journal, settings, metrics):
+            yield journal
+    finally:
+        await journal.close()
+
+
+async def _own(folder: Path, settings: Settings) -> Store:
+    try:
+        return await asyncio.to_thread(_open, folder / DATABASE, settings.webhooks.most)
+    except StoreError as error:
+        raise SettingsError(f"journal.path: {error}, or set journal.on = false") from error
+
+
+def _shared(settings: Settings) -> SessionStore:
+    """In Redis; raises `SettingsError`."""
+    try:
+        opened: Callable[..., SessionStore] = vars(import_module("streaming.cluster.redis_store"))["opened"]
+    except ImportError:
+        raise SettingsError(
+            "journal.url: Redis needs its client: pip install 'seamscribe[redis]', or leave it out"
+        ) from None
+    return opened(settings.journal.url, most_deliveries=settings.webhooks.most)
 
 
 @asynccontextmanager
@@ -85,8 +114,21 @@ async def tending(history: History | None, services: Services) -> AsyncIterator[
     if history is None:
         yield
         return
+    history.journal.taken = services.sessions.taken
     async with background(history.tend(services)):
         yield
+
+
+@asynccontextmanager
+async def joined(history: History | None, address: str) -> AsyncIterator[Peers | None]:
+    """Be one of the processes that share a journal for as long as the block lasts, at `address`; None where
+    it is not shared."""
+    if history is None or not history.journal.store.shared:
+        yield None
+        return
+    member = vars(import_module("streaming.cluster.membership"))["Membership"](history.journal, address)
+    async with member.joined():
+        yield member
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from engine.contract import SAMPLE_RATE
 
@@ -20,6 +20,7 @@ from .decoding import Decodes
 from .delays import DelayMeter
 from .errors import Expired, IdleClient, InternalFault, Restarting, SessionTooLong
 from .intake import Frames, Intake, Voices
+from .ports import Client
 from .privacy import Redactor
 from .remembering import encode
 from .restore import Place
@@ -37,23 +38,6 @@ FLUSHES = 64
 
 TICK_S = 0.5
 """Acknowledgements, load, idleness and whether a client is there are looked at this often."""
-
-
-class Client(Protocol):
-    """The connection that a session has, as it sees it. All return at once."""
-
-    @property
-    def behind(self) -> bool:
-        """Whether so much waits to be read that it should send no more for now."""
-        ...
-
-    def acknowledge(self, sample: int, durable: int) -> None:
-        """Everything before `sample` has arrived; comes every `TICK_S`."""
-        ...
-
-    def replace(self) -> None:
-        """A newer connection has the session: part."""
-        ...
 
 
 class Live:
@@ -88,7 +72,7 @@ class Live:
         self._flushes: list[str] = []
         self._again: set[str] = set()
         self._fault: WireError | None = None
-        self._abandoned = False
+        self._abandoned = self._gone = False
         self._closed = False
         self._working = False
         self._feeding = False
@@ -211,6 +195,15 @@ class Live:
         self._decodes.give_up()
         self._pump()
 
+    def let_go(self) -> None:
+        """Another process goes on with the session: nothing more is heard, decoded or said here."""
+        self._note_progress()
+        self._gone = self._ending = self._closed = True
+        self._entry.renamer = None
+        self._decodes.drop()
+        self._ended.set()
+        self._eased.set()
+
     # -- its course ------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -227,7 +220,8 @@ class Live:
                 await self._ended.wait()
                 for helper in helpers:
                     helper.cancel()
-                self._conclude()
+                if not self._gone:
+                    self._conclude()
         except* Exception:
             # The one broad net: a bug must not take other sessions along, nor leave the client waiting.
             logger.exception("session %(session)s failed", {"session": short(self._entry.id)})
@@ -309,9 +303,7 @@ class Live:
             dispatcher = self._services.dispatcher
             self._meeting.stretch(dispatcher.stretch, brief=dispatcher.brief)
             now = self._loop.time()
-            self._entry.recorder.progress(self._meeting.settled, self.received)
-            if (encoder := self._services.encoder) is not None:
-                self._entry.recorder.voices(encode(self._meeting.voices(), encoder.traits))
+            self._note_progress()
             if self._client is None:
                 if now - self._left >= limits.resume_s and not self._abandoned:
                     self.fail(Expired(limits.resume_s))
@@ -322,6 +314,11 @@ class Live:
             elif now - self._heard > limits.idle_timeout_s:
                 self.fail(IdleClient(limits.idle_timeout_s, "audio"))
             self._client.acknowledge(self.received, self._entry.recorder.durable(self.received))
+
+    def _note_progress(self) -> None:
+        self._entry.recorder.progress(self._meeting.settled, self.received)
+        if (encoder := self._services.encoder) is not None:
+            self._entry.recorder.voices(encode(self._meeting.voices(), encoder.traits))
 
     def _end(self) -> None:
         """No more audio: the last words and the receipt follow. Again: nothing."""
@@ -374,6 +371,8 @@ class Live:
 
     def _pump(self) -> None:
         """Carry out what the session wants now."""
+        if self._gone:
+            return
         self._decodes.carry_out()
         events = self._meeting.events_to_send()
         for event in events:

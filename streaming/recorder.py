@@ -12,8 +12,15 @@ from .stored import Progress
 if TYPE_CHECKING:
     from .journal import Journal
 
+LEAVE_S = 5.0
+"""So long what was said last may take to be written before another process goes on."""
+
 HOLD_S = 0.25
 """So long a message waits to be on disk before it is sent; a disk that is slower holds up nobody."""
+
+
+_ALL = 1 << 63
+"""More than any number of a message."""
 
 
 def resolve(future: asyncio.Future[Any], value: Any = None) -> None:
@@ -75,6 +82,8 @@ class Recorder:
         if not done:
             waiter.cancel()
             self._journal.late()
+            if self._journal.sure is not None:
+                await self._journal.sure()
 
     def discard(self) -> None:
         """The session never began: nothing is kept."""
@@ -85,6 +94,19 @@ class Recorder:
         """The session lives no longer; what is put from now on is kept too."""
         if not self._lost:
             self._journal.end(self._session)
+
+    async def leave(self) -> None:
+        """Nothing more is put. Return when another process can go on with the session, or after `LEAVE_S`."""
+        self._journal.left(self._session)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((_ALL, waiter))
+        await asyncio.wait([waiter], timeout=LEAVE_S)
+        waiter.cancel()
+
+    def taken(self) -> None:
+        """Another process has the session now: nothing more is kept from here."""
+        self._lost = True
+        self.over()
 
     def over(self) -> None:
         """All of it is on disk, or never will be: nobody waits any more."""

@@ -124,9 +124,14 @@ async def serve(settings: Settings, inherited: int | None = None) -> int:
             stack.enter_context(watching_parent())
             listener = stack.enter_context(socket.socket(fileno=inherited))
         check_reach(listener, settings)
-        async with running(settings) as services:
+        sockets, address = [listener], ""
+        if settings.journal.on and settings.journal.url:
+            inner = stack.enter_context(listen(settings.cluster.host, settings.cluster.port))
+            check_reach(inner, settings)
+            sockets, address = [listener, inner], f"http://{place_of(inner)}"
+        async with running(settings, address) as services:
             server = server_for(services, tls)
-            serving = asyncio.create_task(server.serve(sockets=[listener]))
+            serving = asyncio.create_task(server.serve(sockets=sockets))
             stopping = asyncio.create_task(stop.wait())
             listening = asyncio.create_task(server.listening.wait())
             await asyncio.wait((serving, listening), return_when=asyncio.FIRST_COMPLETED)
@@ -234,18 +239,19 @@ class Server(uvicorn.Server):
             connection: asyncio.Protocol = made(config=config, server_state=self.server_state, app_state={})
             return connection
 
-        deadline = None if config.ssl is None else HANDSHAKE_S
+        # Among processes plain HTTP is spoken: only the first socket is everybody's.
+        encrypted = [config.ssl, *(None for _ in sockets[1:])]
         self.servers = [
             await loop.create_server(
                 # asyncio takes the backlog for the number of connections to accept at a time: more than
                 # one would leave nothing to the other processes that accept from this socket.
                 protocol,
                 sock=one,
-                ssl=config.ssl,
-                ssl_handshake_timeout=deadline,
+                ssl=context,
+                ssl_handshake_timeout=None if context is None else HANDSHAKE_S,
                 backlog=1,
             )
-            for one in sockets
+            for one, context in zip(sockets, encrypted, strict=True)
         ]
         for one in sockets:
             one.listen(BACKLOG)
@@ -293,9 +299,14 @@ def listen(host: str, port: int) -> Iterator[socket.socket]:
         yield listener
 
 
-def _announce(listener: socket.socket, engine: str, encrypted: bool) -> None:
+def place_of(listener: socket.socket) -> str:
+    """Where it listens, as URLs have it."""
     host, port = listener.getsockname()[:2]
-    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _announce(listener: socket.socket, engine: str, encrypted: bool) -> None:
+    place = place_of(listener)
     # Other programs wait for this line on stdout.
     s = "s" if encrypted else ""
     line = f"seamscribe: listening on http{s}://{place} (ws{s}://{place}/v1/stream, engine {engine})"

@@ -14,7 +14,8 @@ from starlette.websockets import WebSocket
 
 from . import listing, pages, webvtt
 from .auth import CALLER, spoken
-from .connection import Connection
+from .cluster.relay import hopped
+from .connection import STREAM, Connection
 from .denial import plainly, refused
 from .dialects.bridge import serve
 from .dialects.dialect import Way
@@ -34,8 +35,6 @@ from .wire.codec import SUBPROTOCOLS, Codec, choose
 from .wire.errors import shown
 from .wire.messages import Read
 from .wire.render import BY_ENDING, FORMATS
-
-STREAM = "/v1/stream"
 
 
 def build(services: Services) -> Guard:
@@ -85,7 +84,8 @@ class Routes:
         elif (codec := await self._accepted(websocket)) is not None:
             caller, trace = websocket.scope[CALLER], websocket.headers.get("traceparent")
             channel = SocketChannel(websocket)
-            await Connection(channel, codec, self._services, caller, traceparent=trace).run()
+            peers = None if hopped(websocket.scope) else self._services.peers
+            await Connection(channel, codec, self._services, caller, traceparent=trace, peers=peers).run()
 
     def way(self, way: Way) -> Callable[[WebSocket], Awaitable[None]]:
         """One client of another protocol."""

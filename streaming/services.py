@@ -35,6 +35,7 @@ PLACES = 8
 """and one for so many tasks that the engine runs at once."""
 
 if TYPE_CHECKING:
+    from .cluster.relay import Peers
     from .history import History
 
 
@@ -69,6 +70,8 @@ class Services:
     """Enrolled voices by name; raises `ProtocolError` for a name that nobody has."""
     history: History | None = None
     """Sessions of earlier processes; None where nothing outlives a process."""
+    peers: Peers | None = None
+    """Other processes that sessions may be at; None: there are none."""
     auth: Authority = field(default_factory=Authority)
     token_s: float = 60.0
     """How long a token waits to be used, at most."""

@@ -7,11 +7,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from . import tokens
 from .errors import Overloaded, ReadRefused, Restarting, ResumeRefused, StreamError
 from .log import Log, State
+from .ports import Journal, Recorder, Running, Shared, Stoppable, Unrecorded, unrecorded
 from .quota import Lease
 from .settings import LimitSettings, ServerSettings
 from .tracing import UNTRACED, Trace
@@ -26,104 +27,16 @@ GRACE_S = 2.0
 """What the drain leaves for sending the last receipts."""
 
 
-class Stoppable(Protocol):
-    """A connection, as the drain sees it."""
-
-    def stop(self) -> None:
-        """Close with `Restarting` if no session came about yet; returns at once."""
-        ...
-
-
-class Running(Protocol):
-    """A session at work, as its keeper sees it."""
-
-    async def run(self) -> None:
-        """To its end; raises nothing but cancellation."""
-        ...
-
-    def stop(self) -> None:
-        """Finish what was received, then end with `Restarting`; returns at once."""
-        ...
-
-    def give_up(self) -> None:
-        """Declare what is not decoded yet a gap; returns at once."""
-        ...
-
-
-class Recorder(Protocol):
-    """Where what one session says is kept beyond this process. Never blocks."""
-
-    def put(self, key: str, seq: int, state: State) -> None:
-        """One change of the session's log, as `OnPut`."""
-        ...
-
-    def progress(self, settled: tuple[int, ...], received: int) -> None:
-        """How far the session is, after all that was put before: `Meeting.settled`, `Meeting.received`."""
-        ...
-
-    def owner(self, key: str) -> None:
-        """The name of the API key that the session counts against."""
-        ...
-
-    def voices(self, data: bytes) -> None:
-        """What is known of the voices now: `remembering.encode`."""
-        ...
-
-    def durable(self, sample: int) -> int:
-        """Of the samples before `sample`, all of which arrived: before which one nothing need be sent again
-        even if this process dies."""
-        ...
-
-    async def on_disk(self, seq: int) -> None:
-        """Return once a crash can take back nothing up to number `seq` (0: that it began), or it is no use to
-        wait."""
-        ...
-
-    def discard(self) -> None:
-        """The session never began."""
-        ...
-
-    def end(self) -> None:
-        """The session lives no longer."""
-        ...
-
-
-class Unrecorded:
-    """Nothing outlives the process, and nobody waits."""
-
-    def put(self, key: str, seq: int, state: State) -> None: ...
-
-    def progress(self, settled: tuple[int, ...], received: int) -> None: ...
-
-    def owner(self, key: str) -> None: ...
-
-    def voices(self, data: bytes) -> None: ...
-
-    def durable(self, sample: int) -> int:
-        return sample
-
-    async def on_disk(self, seq: int) -> None: ...
-
-    def discard(self) -> None: ...
-
-    def end(self) -> None: ...
-
-
-Journal = Callable[[str, bytes, bytes, Start], Recorder]
-"""Begins to record a session: its id, the digests of its token and its read token, how it started."""
-
-
-def unrecorded(session: str, token: bytes, read: bytes, start: Start) -> Recorder:
-    """No journal."""
-    return Unrecorded()
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How a session ended: what its connections are closed with."""
 
     code: int = CloseCode.NORMAL
     reason: str = "done"
+
+
+MOVED = Outcome(CloseCode.RESTART, "restarting")
+"""Of a session that another process goes on with: its client is to come back."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -148,6 +61,8 @@ class Entry:
     unheard: range = range(0)
     """Numbers that an earlier process may have sent, but that never reached the disk."""
     recording: bool = False  # a file: nobody speaks now
+    moved: bool = False
+    """Whether another process goes on with it."""
     guest: bool = False
     """Whether its client has no way to come back: of another protocol, or with audio that has no samples."""
     lease: Lease | None = None
@@ -158,7 +73,9 @@ class Entry:
     """Set whenever there is something new to send."""
 
     def put(self, message: State) -> None:
-        """The session says something."""
+        """The session says something; where another process goes on with it, nobody hears it here."""
+        if self.moved:
+            return
         self.log.put(message)
         if isinstance(message, Segment):
             self.trace.committed(message.first_word + len(message.words))
@@ -202,12 +119,15 @@ class Sessions:
         limits: LimitSettings,
         journal: Journal = unrecorded,
         door: Admission | None = None,
+        shared: Shared | None = None,
     ) -> None:
-        """`door` says when new sessions would harm those that run; None: never."""
+        """`door` says when new sessions would harm those that run; None: never. `shared` is there where other
+        processes can go on with sessions of this one."""
         self._server = server
         self._limits = limits
         self._journal = journal
         self._admission = door
+        self._shared = shared
         self._loop = asyncio.get_running_loop()
         self._live: dict[str, Entry] = {}
         self._running: dict[Running, asyncio.Task[None]] = {}
@@ -296,10 +216,14 @@ class Sessions:
         self._empty.clear()
 
     def close(self, entry: Entry) -> None:
-        """The session ended; its transcript stays for a while."""
-        del self._live[entry.id]
+        """The session ended; its transcript stays for a while. Or another process has it now."""
+        if self._live.get(entry.id) is entry:
+            del self._live[entry.id]
         entry.renamer = entry.live = None
         entry.release()
+        if entry.moved:
+            entry.trace.end("moved", CloseCode.RESTART, None)
+            return
         outcome = entry.outcome or Outcome()
         entry.trace.end(outcome.reason, outcome.code, entry.log.receipt)
         entry.recorder.end()
@@ -328,7 +252,15 @@ class Sessions:
 
     def remove(self, id: str) -> None:
         """Forget a session that has ended."""
+        if self._finished.pop(id, None) is not None and self._shared is not None:
+            self._shared.left(id)
+
+    def taken(self, id: str) -> None:
+        """Another process has claimed the session: nothing of it is here any more."""
         self._finished.pop(id, None)
+        if (entry := self._live.pop(id, None)) is not None:
+            self._let_go(entry)
+            entry.finish(MOVED)
 
     def find(self, id: str) -> Entry | None:
         """A live or lately finished session."""
@@ -362,13 +294,29 @@ class Sessions:
         self._draining = True
         for connection in list(self._connections):
             connection.stop()
-        for session in list(self._running):
+        moving = [entry for entry in self._live.values() if self._can_move(entry)]
+        for session in set(self._running) - {entry.live for entry in moving}:
             session.stop()
+        await asyncio.gather(*map(self._hand_over, moving))
         if await self._emptied(seconds):
             return True
         for session in list(self._running):
             session.give_up()
         return await self._emptied(GRACE_S)
+
+    def _can_move(self, entry: Entry) -> bool:
+        return self._shared is not None and not self._shared.failing and not entry.guest and bool(entry.live)
+
+    async def _hand_over(self, entry: Entry) -> None:
+        """Have another process go on with the session, when its client comes back there."""
+        self._let_go(entry)
+        await entry.recorder.leave()
+        entry.finish(MOVED)
+
+    def _let_go(self, entry: Entry) -> None:
+        entry.moved = True
+        if entry.live is not None:
+            entry.live.let_go()
 
     async def _host(self, entry: Entry, session: Running) -> None:
         try:
@@ -397,4 +345,4 @@ class Sessions:
             fits = len(self._finished) <= self._server.keep_finished
             if fits and (oldest.ended is None or oldest.ended > limit):
                 return
-            del self._finished[oldest.id]
+            self.remove(oldest.id)

@@ -21,6 +21,7 @@ from msgspec import Meta, Struct
 from engine.contract import FRAME
 
 from .access import AuthSettings, PrivacySettings, SiteSettings, check_access, check_audio, check_keys
+from .cluster.settings import ClusterSettings, check_cluster
 from .core.judging import MISSING
 from .core.settings import SessionSettings
 from .core.spans import to_samples, to_seconds
@@ -100,6 +101,8 @@ class JournalSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What outlives the process."""
 
     on: bool = True
+    url: str = ""
+    """Of a Redis that several processes share, as redis://host:6379/0 (extra `redis`); empty: a file."""
     path: str = ""
     """Folder, of this server alone; empty takes `seamscribe/journal` in the user's data folder."""
     keep_s: Positive = 7 * 86_400.0
@@ -196,6 +199,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     limits: LimitSettings = LimitSettings()
     admission: AdmissionSettings = AdmissionSettings()
     tracing: TracingSettings = TracingSettings()
+    cluster: ClusterSettings = ClusterSettings()
 
 
 def voices_folder(settings: Settings, environment: Mapping[str, str] | None = None) -> Path:
@@ -301,6 +305,7 @@ def _check(tree: dict[str, Any], where: str, *, strict: bool) -> Settings:
             raise _unknown(f"{path}.{unknown.group(1)}".lstrip("."), names, where) from None
         raise SettingsError(f"{path} {where}: {what}") from None
     check_access(settings.auth, settings.sites, where)
+    check_cluster(settings.cluster, settings.journal.url, audio=settings.journal.audio, where=where)
     check_audio(settings.privacy, kept=settings.journal.on and settings.journal.audio, where=where)
     if bool(settings.server.tls_cert) != bool(settings.server.tls_key):
         raise SettingsError(

@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from .cluster.port import Written
 from .stored import Batch, Delivery, Progress, Stored, Summary, encode, label_of, read_back, received_of
 
 BUSY_S = 2.0
@@ -51,7 +52,11 @@ class StoreError(Exception):
 
 
 class Store:
-    """One database file, made where it is missing. Methods may be called from any thread, one at a time."""
+    """One database file, made where it is missing; a `SessionStore` of one process alone. Methods may be
+    called from any thread, one at a time."""
+
+    shared = False
+    failures: tuple[type[Exception], ...] = (sqlite3.Error,)
 
     def __init__(self, path: Path, *, most_deliveries: int = 10_000) -> None:
         """Raises `StoreError`."""
@@ -107,9 +112,8 @@ class Store:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def write(self, batch: Batch) -> int:
-        """Make all of it durable; returns how many deliveries were dropped for want of room. Raises
-        `sqlite3.Error`, and then nothing of it is there."""
+    def write(self, batch: Batch) -> Written:
+        """Make all of it durable. Raises `sqlite3.Error`, and then nothing of it is there."""
         with self._transaction() as db:
             db.executemany(
                 "insert or ignore into sessions values(?, ?, null, ?, ?, ?, ?, null, '')",
@@ -144,7 +148,7 @@ class Store:
                 [(d.id, d.session, d.body, d.created, d.tries, d.due) for d in batch.deliveries.values()],
             )
             self._keep_usage(db, batch.usage)
-            return self._drop_deliveries(db) if batch.deliveries else 0
+            return Written(self._drop_deliveries(db) if batch.deliveries else 0)
 
     def _keep_usage(self, db: sqlite3.Connection, usage: Mapping[tuple[int, str], int]) -> None:
         """Days before yesterday go."""
@@ -169,6 +173,10 @@ class Store:
             found = _delete(db, session)
         self.clean()
         return found
+
+    def claim(self, session: str, known: int | None = None) -> bool:
+        """There is no other process."""
+        return True
 
     def clean(self) -> None:
         """Leave nothing of what was deleted in the files, and give back their room."""
@@ -223,11 +231,11 @@ class Store:
             return None
         return read_back(session, row, rows)
 
-    def unfinished(self) -> list[str]:
-        """Sessions that have not ended, oldest first."""
+    def unfinished(self) -> list[tuple[str, int]]:
+        """As `SessionStore`, each with 0."""
         with self._reading() as db:
             rows = db.execute("select id from sessions where ended is null order by created, id").fetchall()
-        return [id for (id,) in rows]
+        return [(id, 0) for (id,) in rows]
 
     def page(self, most: int, before: tuple[int, str] | None = None) -> list[Summary]:
         """Sessions, newest first; those after (`created`, id) in this order."""

@@ -145,6 +145,8 @@ class Batch:
     ended: dict[str, int] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     deliveries: dict[str, Delivery] = field(default_factory=dict)
+    left: dict[str, bool] = field(default_factory=dict)
+    """Sessions that this process has no more, after all else: any other may go on with them."""
     usage: dict[tuple[int, str], int] = field(default_factory=dict)
     """By day (since 1970) and name of a key: samples of audio."""
 
@@ -154,6 +156,13 @@ class Batch:
     def __len__(self) -> int:
         return len(self.states) + len(self.opened) + len(self.deliveries)
 
+    def sessions(self) -> list[str]:
+        """Of which there is news."""
+        ids = [*self.opened, *(id for id, _ in self.states), *self.progress, *self.voices, *self.ended]
+        return [
+            *dict.fromkeys([*ids, *self.keys, *self.left, *(d.session for d in self.deliveries.values())])
+        ]
+
     def add(self, newer: Batch) -> None:
         """Take in what came later."""
         for name in self.__slots__:
@@ -161,7 +170,7 @@ class Batch:
 
     def forget(self, session: str) -> None:
         """Leave out all that is about one session."""
-        for name in ("opened", "progress", "voices", "ended", "keys"):
+        for name in ("opened", "progress", "voices", "ended", "keys", "left"):
             getattr(self, name).pop(session, None)
         self.states = {key: value for key, value in self.states.items() if key[0] != session}
         self.deliveries = {id: d for id, d in self.deliveries.items() if d.session != session}

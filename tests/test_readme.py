@@ -124,6 +124,7 @@ def test_every_server_setting_is_explained() -> None:
             "admission",
             "limits",
             "tracing",
+            "cluster",
         )
         for field in msgspec.structs.fields(sections[name])
         if f"`{field.name}`" not in text

@@ -103,7 +103,7 @@ async def test_processes_end_with_a_parent_that_was_killed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("--engine", "fake"), b"journal.on: 2 processes"),
+        (("--engine", "fake"), b"journal.url: 2 processes"),
         (("--engine", "sglang", "--no-journal"), b"engine.servers: 2 processes"),
         (("--engine", "fake", "--no-journal", "--model", "nobody"), b"engine.model"),
     ],

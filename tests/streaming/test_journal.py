@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from streaming import journal as module
+from streaming.cluster.port import Written
 from streaming.core.continuation import REACH
 from streaming.journal import Journal
 from streaming.metrics import Metrics
@@ -32,7 +33,7 @@ class Disk(Store):
         self.fails: str | None = None
         self.batches: list[Batch] = []
 
-    def write(self, batch: Batch) -> int:
+    def write(self, batch: Batch) -> Written:
         self.batches.append(batch)
         if self.fails is not None:
             raise sqlite3.OperationalError(self.fails)

@@ -60,6 +60,9 @@ class Client:
     def give_up(self) -> None:
         self.orders.append("give up")
 
+    def let_go(self) -> None:
+        self.orders.append("let go")
+
 
 def test_drain_stops_then_gives_up() -> None:
     async def main() -> None:

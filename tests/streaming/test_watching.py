@@ -20,6 +20,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from engine.contract import EngineError, Finish, Hypothesis, Priority, RecognitionTask
 from engine.fake import FakeDetector, FakeEncoder, FakeRecognizer, FakeScript, SpeakerScript
 from streaming import app, journal, keeping
+from streaming.cluster.port import Written
 from streaming.metrics import Histogram, Metric
 from streaming.settings import (
     AdmissionSettings,
@@ -68,7 +69,7 @@ class Disk(Store):
     fails = False
     slow_s = 0.0
 
-    def write(self, batch: Batch) -> int:
+    def write(self, batch: Batch) -> Written:
         time.sleep(self.slow_s)
         if self.fails:
             raise sqlite3.OperationalError("database or disk is full")

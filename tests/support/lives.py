@@ -41,11 +41,11 @@ class VirtualJournal(Journal):
         self._due = False
         batch, self._waiting = self._waiting, Batch()
         if not self.dead and batch:
-            dropped = self.store.write(batch)
+            written = self.store.write(batch)
             seqs: dict[str, int] = {}
             for (session, _), (seq, _) in batch.states.items():
                 seqs[session] = max(seqs.get(session, 0), seq)
-            self._wrote(batch, seqs, dropped)
+            self._wrote(batch, seqs, written)
 
     async def run(self, order: Callable[[], Any]) -> Any:
         await asyncio.sleep(self.lag_s)

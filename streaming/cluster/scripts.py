@@ -1,0 +1,138 @@
+"""What Redis carries out in one piece, in Lua. `KEYS[1]` is the prefix of all keys:
+
+s:ID         hash: the session's row, `owner` (process), `fence` (number of claims), `size` of its events
+e:ID         hash: key of the log -> number (8 bytes, big-endian) and state
+o:ID         set: ids of its deliveries
+created, ended, open   sorted sets of ids, by time
+size         bytes of all events
+d:ID         hash: a delivery; deliveries, due: sorted sets of their ids, by time
+usage:DAY    hash: key -> samples
+p:PROCESS    string: the address of a process that lives; it expires by itself
+t:DIGEST     string: a token that was not used yet
+"""
+
+_FORGET_DELIVERY = """
+local function forget(p, id)
+  local session = redis.call('HGET', p .. 'd:' .. id, 'session')
+  if session then redis.call('SREM', p .. 'o:' .. session, id) end
+  redis.call('DEL', p .. 'd:' .. id)
+  redis.call('ZREM', p .. 'due', id)
+  redis.call('ZREM', p .. 'deliveries', id)
+end
+"""
+
+WRITE = """
+local p, id, process, fence, created = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local row, log = p .. 's:' .. id, p .. 'e:' .. id
+if created ~= '' and redis.call('EXISTS', row) == 0 then
+  redis.call('HSET', row, 'owner', process, 'fence', fence, 'size', 0)
+  redis.call('ZADD', p .. 'created', created, id)
+  redis.call('ZADD', p .. 'open', created, id)
+end
+local claimed = redis.call('HGET', row, 'fence')
+if not claimed then return 0 end
+if claimed ~= fence then return -1 end
+local at = 5
+local function take()
+  at = at + 1
+  return ARGV[at - 1]
+end
+for _ = 1, tonumber(take()) do
+  local field, value = take(), take()
+  redis.call('HSET', row, field, value)
+  if field == 'ended' then
+    redis.call('ZREM', p .. 'open', id)
+    redis.call('ZADD', p .. 'ended', value, id)
+  end
+end
+local more = 0
+for _ = 1, tonumber(take()) do
+  local key, value = take(), take()
+  more = more + #value - redis.call('HSTRLEN', log, key)
+  redis.call('HSET', log, key, value)
+end
+redis.call('HINCRBY', row, 'size', more)
+redis.call('INCRBY', p .. 'size', more)
+for _ = 1, tonumber(take()) do
+  local d, body, made, tries, due = take(), take(), take(), take(), take()
+  if redis.call('EXISTS', p .. 'd:' .. d) == 0 then
+    redis.call('HSET', p .. 'd:' .. d, 'session', id, 'body', body, 'created', made, 'tries', tries,
+      'due', due)
+    redis.call('SADD', p .. 'o:' .. id, d)
+    redis.call('ZADD', p .. 'due', due, d)
+    redis.call('ZADD', p .. 'deliveries', made, d)
+  end
+end
+return 1
+"""
+"""Of one session: 1 written, 0 there is none, -1 another process has claimed it."""
+
+CLAIM = """
+local row = KEYS[1] .. 's:' .. ARGV[1]
+local fence = redis.call('HGET', row, 'fence')
+if not fence or (ARGV[3] ~= '' and ARGV[3] ~= fence) then return 0 end
+redis.call('HSET', row, 'owner', ARGV[2])
+return redis.call('HINCRBY', row, 'fence', 1)
+"""
+"""The new fence, or 0."""
+
+RELEASE = """
+local row = KEYS[1] .. 's:' .. ARGV[1]
+if redis.call('HGET', row, 'fence') == ARGV[2] then redis.call('HSET', row, 'owner', '') end
+return 0
+"""
+
+DELETE = (
+    _FORGET_DELIVERY
+    + """
+local p, id = KEYS[1], ARGV[1]
+local size = redis.call('HGET', p .. 's:' .. id, 'size')
+for _, d in ipairs(redis.call('SMEMBERS', p .. 'o:' .. id)) do forget(p, d) end
+redis.call('DEL', p .. 'e:' .. id, p .. 'o:' .. id)
+for _, list in ipairs({'created', 'ended', 'open'}) do redis.call('ZREM', p .. list, id) end
+if not size then return 0 end
+redis.call('DECRBY', p .. 'size', size)
+return redis.call('DEL', p .. 's:' .. id)
+"""
+)
+
+DROP = (
+    _FORGET_DELIVERY
+    + """
+local p = KEYS[1]
+local over = redis.call('ZCARD', p .. 'deliveries') - tonumber(ARGV[1])
+if over <= 0 then return 0 end
+local oldest = redis.call('ZRANGE', p .. 'deliveries', 0, over - 1)
+for _, d in ipairs(oldest) do forget(p, d) end
+return over
+"""
+)
+"""Of more deliveries than may wait the oldest go; how many."""
+
+TRIED = (
+    _FORGET_DELIVERY
+    + """
+local p, id, again = KEYS[1], ARGV[1], ARGV[2]
+if again == '' then
+  forget(p, id)
+elseif redis.call('EXISTS', p .. 'd:' .. id) == 1 then
+  redis.call('HINCRBY', p .. 'd:' .. id, 'tries', 1)
+  redis.call('HSET', p .. 'd:' .. id, 'due', again)
+  redis.call('ZADD', p .. 'due', again, id)
+end
+return 0
+"""
+)
+
+DUE = """
+local p, now, most, until_ = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local found = {}
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', p .. 'due', '-inf', now, 'LIMIT', 0, most)) do
+  redis.call('ZADD', p .. 'due', until_, id)
+  local values = redis.call('HMGET', p .. 'd:' .. id, 'session', 'body', 'created', 'tries', 'due')
+  table.insert(values, 1, id)
+  found[#found + 1] = values
+end
+return found
+"""
+"""Deliveries that this process tries now: to the others they are due only later."""
