@@ -16,6 +16,7 @@ from .core.events import (
     SegmentUpdated,
     SpeakerNamed,
     SpeakerRevised,
+    TurnsSettled,
 )
 from .metrics import Metrics
 from .transcripts import present
@@ -69,7 +70,7 @@ class DelayMeter:
                 self._segment(event, now)
             case GapDeclared() | Ended():
                 count(self._metrics, present(event))
-            case Flushed() | SpeakerRevised() | SpeakerNamed() | ActivityChanged():
+            case Flushed() | SpeakerRevised() | SpeakerNamed() | TurnsSettled() | ActivityChanged():
                 pass
 
     def _segment(self, event: SegmentUpdated, now: float) -> None:

@@ -18,6 +18,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from .packed import pack, unpack
+from .turns import Turns, joined
 from .wire.messages import (
     Activity,
     Ended,
@@ -30,10 +31,13 @@ from .wire.messages import (
     Segment,
     Speaker,
 )
-from .wire.render import by_time
+from .wire.render import Turn, by_time
 
-State = Segment | Speaker | Named | Participant | Gap | Activity | Flushed | Ended | Error
-"""What is kept: everything that has a number of its own."""
+Said = Segment | Speaker | Named | Participant | Gap | Activity | Flushed | Ended | Error
+"""What readers are told: everything on the wire that has a number of its own."""
+
+State = Said | Turns
+"""What is kept."""
 
 OnPut = Callable[[str, int, State], None]
 """Told of each change: the key, its number from now on and its state. A key that comes again replaces what it
@@ -46,8 +50,8 @@ _LAST = ("end", "error")
 _SLACK = 64
 
 
-def key_of(message: State, gaps: int) -> str:
-    """Under what a message is kept; `gaps` are there already."""
+def key_of(message: State, gaps: int, turns: int) -> str:
+    """Under what a message is kept; `gaps` and `turns` are there already."""
     match message:
         case Segment(id=id):
             return f"segment:{id}"
@@ -59,6 +63,8 @@ def key_of(message: State, gaps: int) -> str:
             return f"participant:{who}"
         case Gap():
             return f"gap:{gaps}"
+        case Turns():
+            return f"turns:{turns}"
         case Activity(track=track):
             return "activity" if track is UNSET else f"activity:{track}"
         case Flushed(id=name):
@@ -88,6 +94,7 @@ class Log:
         self.speakers: set[int] = set()
         """Numbers of all who were ever said to speak."""
         self.gaps: list[Gap] = []
+        self._turns: list[Turns] = []
         self.ended: Ended | None = None
         """None while the session lives."""
         self.seq = 0
@@ -99,7 +106,7 @@ class Log:
     def put(self, message: State) -> int:
         """Keep the message in place of the state it outdates; returns its number. Its own `seq` counts for
         nothing. What belongs behind it moves behind it."""
-        key = key_of(message, len(self.gaps))
+        key = key_of(message, len(self.gaps), len(self._turns))
         self._keep(key, message)
         number = self._number(key)
         if isinstance(message, Segment) and message.words:
@@ -118,7 +125,7 @@ class Log:
         empty log only. Nothing is told again."""
         assert not self._numbers, "a log is restored before anything is put"
         for message in messages:
-            key = key_of(message, len(self.gaps))
+            key = key_of(message, len(self.gaps), len(self._turns))
             self._keep(key, message)
             self.seq = self._numbers[key] = message.seq
             self._order.append((message.seq, key))
@@ -166,6 +173,10 @@ class Log:
         states = (self.state(key) for key in self._states if key.startswith("segment:"))
         return by_time(replace(s, seq=0) for s in states if isinstance(s, Segment))
 
+    def turns(self) -> list[Turn]:
+        """Who was heard when, as far as that is settled, by start, under the names they have now."""
+        return joined(self._turns, self.names)
+
     def _number(self, key: str) -> int:
         self.seq += 1
         self._numbers[key] = self.seq
@@ -190,6 +201,8 @@ class Log:
                 self.participants[who] = message
             case Gap():
                 self.gaps.append(message)
+            case Turns():
+                self._turns.append(message)
             case Flushed():
                 self._keep_flush(key)
             case Ended():
@@ -256,11 +269,13 @@ class Cursor:
         self._known = log.seq
         """What was there at the beginning: segments that come from it bring their speakers' news along."""
 
-    def take(self) -> State | None:
+    def take(self) -> Said | None:
         """The next message, None where there is none yet."""
         while (found := self._log.next(self.at)) is not None:
             self.at, key = found
             message = self._log.state(key)
+            if isinstance(message, Turns):
+                continue
             if not isinstance(message, Speaker) or not self._told(message):
                 return message
         return None

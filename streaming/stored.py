@@ -13,11 +13,12 @@ import msgspec
 
 from .log import State
 from .packed import pack, unpack
+from .turns import Turns
 from .wire.messages import Activity, Ended, Error, Flushed, Gap, Named, Participant, Segment, Speaker, Start
 
 _FINAL = b"F"
 _OPEN = b"O"
-_Other = Speaker | Named | Participant | Gap | Activity | Flushed | Ended | Error
+_Other = Speaker | Named | Participant | Turns | Gap | Activity | Flushed | Ended | Error
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[_Other] = msgspec.json.Decoder(_Other)

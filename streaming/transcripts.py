@@ -24,10 +24,12 @@ from .core.events import (
     SegmentUpdated,
     SpeakerNamed,
     SpeakerRevised,
+    TurnsSettled,
 )
-from .log import Log
+from .log import Log, State
+from .turns import KeptTurn, Turns
 from .wire import messages as wire
-from .wire.render import render
+from .wire.render import render, rttm
 
 _PER_MS = wire.CLOCK_RATE // 1000
 
@@ -37,12 +39,8 @@ def ms(sample: int) -> int:
     return sample // _PER_MS
 
 
-Kept = wire.Segment | wire.Speaker | wire.Named | wire.Gap | wire.Activity | wire.Flushed | wire.Ended
-"""What an event is on the wire."""
-
-
-def present(event: Event) -> Kept:
-    """The event as the client gets it; the writer numbers it."""
+def present(event: Event) -> State:
+    """The event as the session keeps it and the client gets it; the log numbers it."""
     match event:
         case SegmentUpdated():
             return _segment(event)
@@ -50,6 +48,8 @@ def present(event: Event) -> Kept:
             return wire.Speaker(0, segment, revision, speaker, frozen, score=_rounded(score))
         case SpeakerNamed(speaker, name, score):
             return wire.Named(0, speaker, name, _rounded(score))
+        case TurnsSettled(turns):
+            return Turns(0, tuple(KeptTurn(ms(turn.start), ms(turn.end), turn.speaker) for turn in turns))
         case GapDeclared(start, end, cause, track):
             return wire.Gap(0, ms(start), ms(end), cause, UNSET if track is None else track)
         case ActivityChanged(speaking, at, track):
@@ -117,6 +117,8 @@ def _receipt(receipt: Receipt) -> wire.Receipt:
 
 def export(log: Log, format: str, session: str) -> str:
     """The transcript in one of `FORMATS`; only committed words. Raises ValueError for others."""
+    if format == "rttm":
+        return rttm(log.segments(), session, log.turns())
     extra = _account(log, session) if format == "json" else {}
     return render(log.segments(), format, recording=session, **extra)
 

@@ -13,8 +13,9 @@ import numpy as np
 from engine.contract import FRAME, SAMPLE_RATE, Audio, SpeakerWindow
 from engine.detector import open_detector
 from engine.speakers.encoder import open_encoder
+from streaming.core.events import Turn
 from streaming.core.listening import Listener, ListeningSettings
-from streaming.core.speakers import Linker, LinkerSettings, Turn
+from streaming.core.speakers import Linker, LinkerSettings
 
 from .speakers_refs import Spoken
 

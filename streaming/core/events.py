@@ -73,6 +73,24 @@ class SpeakerNamed:
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """[start, end), in which one person is heard; turns that overlap are overlapped speech. `speaker` is None
+    where nobody knows who it is."""
+
+    start: int
+    end: int
+    speaker: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnsSettled:
+    """Who was heard when, by the voices alone, whatever words there are; will not change any more. Goes on
+    where the last one ended: who is heard across that border has a turn on either side of it."""
+
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GapDeclared:
     start: int
     end: int
@@ -117,4 +135,13 @@ class Ended:
     """One for each track, where there are several; then `receipt` sums them up."""
 
 
-Event = SegmentUpdated | SpeakerRevised | SpeakerNamed | GapDeclared | ActivityChanged | Flushed | Ended
+Event = (
+    SegmentUpdated
+    | SpeakerRevised
+    | SpeakerNamed
+    | TurnsSettled
+    | GapDeclared
+    | ActivityChanged
+    | Flushed
+    | Ended
+)

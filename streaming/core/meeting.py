@@ -27,7 +27,7 @@ from engine.contract import (
 from .attribution import Attribution, Numbered
 from .continuation import NOTHING, Continuation
 from .echo import EchoGate
-from .events import Ended, Event, Flushed, GapDeclared, SegmentUpdated, SpeakerNamed
+from .events import Ended, Event, Flushed, GapDeclared, SegmentUpdated, SpeakerNamed, TurnsSettled
 from .hunger import Repair
 from .ledger import merged
 from .listening import Listener, ListeningSettings, TagListener
@@ -38,6 +38,9 @@ from .spans import to_samples
 from .speakers import Linker
 from .voices import KnownVoice
 from .watch import Watch
+
+TURNS = 10 * SAMPLE_RATE
+"""Turns that are settled are told for so many samples at a time, so that they are few messages."""
 
 
 class _Asked(TypedDict):
@@ -97,7 +100,7 @@ class Meeting:
         if linker is not None:
             windows = Listener(id, listening or ListeningSettings(), clock)
             self._listener = TagListener() if capabilities.speaker_tags else windows
-        self._frozen = 0  # what readers know of
+        self._frozen = self._turns = clock  # what readers know of: of labels, and of turns
         self._names: dict[int, str] = {}
         self._echo = EchoGate(len(tracks)) if len(tracks) > 1 else None
         self._watch = Watch(settings, activity_pause_s, len(tracks), clock) if activity_pause_s else None
@@ -271,6 +274,10 @@ class Meeting:
         if self._linker.frozen > self._frozen:
             self._frozen = self._linker.frozen
             self._review()
+        if self._frozen - self._turns >= (1 if self._ended else TURNS):
+            if turns := self._linker.turns(self._turns, self._frozen):
+                self._events.append(TurnsSettled(turns))
+            self._turns = self._frozen
 
     def _name(self, speaker: int, name: str, score: float | None) -> None:
         self._names[speaker] = name

@@ -15,9 +15,10 @@ import numpy as np
 from engine.contract import FRAME, LocalSpeaker, SpeakerWindow, Vector
 
 from .clustering import assign
+from .events import Turn
 from .spans import to_samples
 from .timeline import NOBODY, UNKNOWN, Heard, Label, Run, Timeline, mask
-from .voices import KnownVoice, Voices, VoiceSettings
+from .voices import Evidence, KnownVoice, Voices, VoiceSettings
 
 MOST_WINDOWS = 96
 """Above this the oldest is frozen, so that a source of very many windows cannot grow without bound."""
@@ -43,6 +44,9 @@ class LinkerSettings:
     sure_s: float = 3.0
     """Evidence of more speech counts no more in a moment that others cover too: its vector is hardly surer,
     and the longer a voice is heard in one window, the more often it was two."""
+    alike: float = 0.75
+    """Evidence less similar to its speaker's voice than this counts less, in proportion: a vector of two
+    people is like neither."""
     reach_s: float = 0.5
     """A span without speech takes the speaker of speech this near: word times are not that exact."""
     weight_s: float = 120.0
@@ -61,15 +65,6 @@ class Who:
     """Mean similarity of what is heard to the speaker's voice, -1 to 1; None where it was not compared."""
     overlap: bool = False
     """Somebody else speaks at the same time for half of the span or more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """[start, end) in samples, in which one person is heard; turns that overlap are overlapped speech."""
-
-    start: int
-    end: int
-    speaker: int | None
 
 
 class Linker:
@@ -219,18 +214,13 @@ class Linker:
         self._units = {number: _unit(mean) for number, mean in self._voices.speakers.items()}
         self._names = {number: name for number, name in self._names.items() if number in self._units}
         self._recognize()
-        self._timeline.label(
-            [
-                Label(
-                    e.start,
-                    e.mask,
-                    e.speaker,
-                    min(e.seconds, self._s.sure_s),
-                    self._score(e.speaker, e.vector),
-                )
-                for e in self._voices.evidence
-            ]
-        )
+        self._timeline.label([self._label(evidence) for evidence in self._voices.evidence])
+
+    def _label(self, evidence: Evidence) -> Label:
+        score = self._score(evidence.speaker, evidence.vector)
+        alike = 1.0 if math.isnan(score) else min(max(score, 0.0) / self._s.alike, 1.0)
+        weight = min(evidence.seconds, self._s.sure_s) * alike
+        return Label(evidence.start, evidence.mask, evidence.speaker, weight, score)
 
     def _score(self, speaker: int, vector: Vector) -> float:
         unit = self._units.get(speaker)

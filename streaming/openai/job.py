@@ -12,7 +12,7 @@ from engine.contract import SAMPLE_RATE
 from streaming.beginning import begin
 from streaming.container import file_samples
 from streaming.denial import COME_BACK, status_of
-from streaming.log import Cursor, State
+from streaming.log import Cursor, Said
 from streaming.quota import Lease
 from streaming.services import Services
 from streaming.tokens import fresh_id
@@ -50,7 +50,7 @@ class Job:
         self._live.attach(self)
         self._feeding = asyncio.create_task(self._feed())
 
-    async def said(self) -> AsyncGenerator[State, None]:
+    async def said(self) -> AsyncGenerator[Said, None]:
         """All that the session says, to its end. Raises `WireError` where the file is no recording."""
         while True:
             self._news.clear()

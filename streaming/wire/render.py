@@ -8,8 +8,10 @@ partial is no transcript.
 from __future__ import annotations
 
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -49,6 +51,9 @@ _QUOTED = str.maketrans("<>", "\u2039\u203a")
 UNKNOWN = "Unknown"
 """Who speaks where others are told apart and this one is not."""
 
+NEAR_MS = 500
+"""A word so near to a turn belongs to it: the times of words are not that exact."""
+
 PARAGRAPH_MS = 1_500
 """A silence this long between two segments starts a new paragraph."""
 
@@ -61,6 +66,18 @@ class Paragraph:
     name: str | None
     """How the speaker is called."""
     words: tuple[Word, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One person is heard, with words or without."""
+
+    start_ms: int
+    end_ms: int
+    speaker: int | None
+    """None where nobody knows who it is."""
+    name: str | None
+    """As it was given; None: none was."""
 
 
 def by_time(segments: Iterable[Segment]) -> list[Segment]:
@@ -91,9 +108,13 @@ def render(segments: Sequence[Segment], format: str, *, recording: str = "record
 
 def speaker_name(segment: Segment) -> str | None:
     """How the speaker of a segment is called, on one line; None while nobody knows who it is."""
-    if segment.name is not UNSET:
-        return " ".join("".join(c if c.isprintable() else " " for c in segment.name).split())
-    return None if segment.speaker is None else f"Speaker {segment.speaker}"
+    return _called(segment.speaker, None if segment.name is UNSET else segment.name)
+
+
+def _called(speaker: int | None, name: str | None) -> str | None:
+    if name is not None:
+        return " ".join("".join(c if c.isprintable() else " " for c in name).split())
+    return None if speaker is None else f"Speaker {speaker}"
 
 
 def paragraphs(segments: Sequence[Segment]) -> list[Paragraph]:
@@ -185,17 +206,38 @@ def _escaped(line: str) -> str:
     return line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def rttm(segments: Sequence[Segment], recording: str) -> str:
-    """NIST RTTM: who speaks when, a turn for each segment, from its first word to its last. Whoever is not
-    known is the speaker `Unknown`. The channel is the track."""
-    rows = []
+def rttm(segments: Sequence[Segment], recording: str, turns: Sequence[Turn] = ()) -> str:
+    """NIST RTTM: who speaks when. `turns` are what the voices alone told; where there is none near, a segment
+    is a turn, from the first such word to the last. Whoever is not known is the speaker `Unknown`. The
+    channel is the track."""
+    heard = _stretches(turns)
+    rows = [(t.start_ms, t.end_ms, 1, _field(_called(t.speaker, t.name) or UNKNOWN)) for t in turns]
     for s in _spoken(segments):
-        start, end = s.words[0].start_ms, s.words[-1].end_ms
-        rows.append(
-            f"SPEAKER {_field(recording)} {_channel(s)} {_seconds(start)} {_seconds(end - start)}"
-            f" <NA> <NA> {_who(s)} <NA> <NA>\n"
-        )
-    return "".join(rows)
+        for near, alike in groupby(s.words, lambda word: _near(heard, word)):
+            words = list(alike)
+            if not near:
+                rows.append((words[0].start_ms, words[-1].end_ms, _channel(s), _who(s)))
+    return "".join(
+        f"SPEAKER {_field(recording)} {channel} {_seconds(start)} {_seconds(end - start)}"
+        f" <NA> <NA> {who} <NA> <NA>\n"
+        for start, end, channel, who in sorted(rows, key=lambda row: (row[0], row[2]))
+    )
+
+
+def _stretches(turns: Iterable[Turn]) -> list[tuple[int, int]]:
+    """Where anybody is heard, with `NEAR_MS` before and after, in order and apart."""
+    found: list[tuple[int, int]] = []
+    for turn in sorted(turns, key=lambda turn: turn.start_ms):
+        start, end = turn.start_ms - NEAR_MS, turn.end_ms + NEAR_MS
+        if found and start <= found[-1][1]:
+            start, end = found[-1][0], max(found.pop()[1], end)
+        found.append((start, end))
+    return found
+
+
+def _near(heard: Sequence[tuple[int, int]], word: Word) -> bool:
+    at = bisect_right(heard, word.end_ms, key=lambda stretch: stretch[0]) - 1
+    return at >= 0 and word.start_ms < heard[at][1]
 
 
 def stm(segments: Sequence[Segment], recording: str) -> str:

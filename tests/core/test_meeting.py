@@ -32,6 +32,8 @@ from streaming.core.events import (
     SegmentUpdated,
     SpeakerNamed,
     SpeakerRevised,
+    Turn,
+    TurnsSettled,
 )
 from streaming.core.meeting import Meeting
 from streaming.core.settings import SessionSettings
@@ -51,6 +53,7 @@ class Reader:
     speakers: dict[int, int | None] = field(default_factory=dict)
     frozen: dict[int, int | None] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
+    turns: list[Turn] = field(default_factory=list)
     flushed: list[str] = field(default_factory=list)
     ended: Ended | None = None
 
@@ -65,6 +68,10 @@ class Reader:
                     self.speakers[segment] = speaker
                     if frozen:
                         self.frozen[segment] = speaker
+                case TurnsSettled(turns):
+                    assert turns, "no news are not told"
+                    assert turns[0].start >= max((t.start for t in self.turns), default=0), "in order"
+                    self.turns += turns
                 case SpeakerNamed(speaker, name):
                     self.names[speaker] = name
                 case Flushed(id):
@@ -240,6 +247,22 @@ def test_words_are_attributed_to_who_says_them(seed: int, people: int) -> None:
                 numbers[who] = label
             wrong += label != numbers.get(who)
     assert wrong <= len(said.words) // 10, f"{wrong} of {len(said.words)} words"
+
+
+@given(seeds, st.integers(2, 4), st.sampled_from([5.0, 30.0]))
+@settings(max_examples=10, deadline=None)
+def test_turns_are_told_when_they_are_settled_and_then_stay(seed: int, people: int, revise_s: float) -> None:
+    """What is told piece by piece is what the linker says of the whole in the end."""
+    said, turns = conversation(seed, people)
+    linker = Linker(LinkerSettings(same=0.5, revise_s=revise_s, remember_s=1e6))
+    play = Play([said], seed, 0.5, linker, turns)
+    told = play.run().turns
+    assert told
+    for cell in range(0, said.samples, SECOND // 10):
+        there = [turn.speaker for turn in told if turn.start <= cell < turn.end]
+        assert len(there) == len(set(there)), "nobody is heard twice"
+        whole = {turn.speaker for turn in linker.turns(0, said.samples) if turn.start <= cell < turn.end}
+        assert set(there) == whole
 
 
 def test_a_name_is_for_somebody() -> None:

@@ -163,6 +163,22 @@ def test_a_long_window_that_took_two_for_one_does_not_outvote_those_that_heard_t
     assert set(labels(linker, 6.1, 8.9)) == {2}
 
 
+def test_a_vector_of_two_voices_does_not_outvote_those_of_one() -> None:
+    """Three windows took both for one, whose vector is a little like the second's; three know them apart."""
+    first, second, neither = np.eye(3, 64, dtype=np.float32)
+    mixed = 0.2 * first + 0.48 * second + 0.85 * neither
+    linker = Linker(LinkerSettings())
+    for n in range(3):
+        apart = one(0.0, 2.5, first), one(2.5, 5.0, second)
+        linker.hear(SpeakerWindow(0, samples(9.0 + n), apart))
+        linker.hear(SpeakerWindow(0, samples(9.0 + n), (one(0.0, 5.0, mixed),)))
+    for n in range(12):
+        linker.hear(SpeakerWindow(samples(11.0), samples(20.0 + n / 10), (one(11.0, 20.0, second),)))
+    assert linker.count == 2
+    assert set(labels(linker, 0.1, 2.4)) == {1}
+    assert set(labels(linker, 2.6, 4.9)) == {2}
+
+
 def test_a_voice_that_changes_slowly_is_followed() -> None:
     """After a quarter of an hour, in five minutes from one voice to another."""
     linker = Linker(LinkerSettings(weight_s=20.0))

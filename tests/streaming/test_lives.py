@@ -15,10 +15,12 @@ from engine.fake import FakeEncoder, say
 from streaming.auth import Caller
 from streaming.connection import Connection
 from streaming.keys import Scope
+from streaming.log import Log
 from streaming.quota import Quotas
 from streaming.remembering import encode
 from streaming.restore import LOST
 from streaming.stored import Batch
+from streaming.transcripts import export
 from streaming.wire.codec import JsonCodec
 from streaming.wire.messages import Ended, Read
 from tests.streaming.test_reader import reader, seen
@@ -384,5 +386,60 @@ def test_voices_are_known_again_and_no_number_is_given_to_another(*, forgotten: 
         await client.end()
         assert client.captions.faults == []
         assert labels(client) == ([1, 2, 3, 4, 5] if forgotten else [1, 2, 2, 1, 3])
+
+    living(body, encoder=FakeEncoder())
+
+
+def log_of(world: Lives, session: str) -> Log:
+    entry = world.services.sessions.find(session)
+    assert entry is not None
+    return entry.log
+
+
+def turns(log: Log) -> list[tuple[float, float, str]]:
+    """The session's RTTM: start and length in seconds, who."""
+    lines = [line.split() for line in export(log, "rttm", "id").splitlines()]
+    return [(float(fields[3]), float(fields[4]), fields[7]) for fields in lines]
+
+
+TURNS = ((1, 20), (2, 20), (1, 10), (2, 20), (1, 10))
+"""Who speaks for how many seconds; there is a second of silence after each."""
+
+
+def speaker_at(second: float) -> int:
+    for voice, length in TURNS:
+        second -= length + 1
+        if second < 0:
+            return voice
+    raise AssertionError("nobody speaks any more")
+
+
+def test_a_turn_that_a_crash_cuts_is_one_voices_before_and_after_it() -> None:
+    """Two people, and the process dies while the second one speaks again: what was settled keeps
+    its speaker, the words after have theirs, and the turns of both lives are in the RTTM."""
+
+    async def body(world: Lives) -> None:
+        client = Comeback(world, {"options": {"speakers": True}}, talk(*TURNS), 2, 16_000)
+        session = (await client.begin()).session
+        while client.sent < 2 * 16_000 * 72:
+            await client.speak(3200)
+        client.hear()
+        settled = {s.id: s for s in log_of(world, session).segments() if s.frozen is True}
+        assert {s.speaker for s in settled.values()} == {1, 2}
+        assert turns(log_of(world, session))[0] == (0.0, 20.0, "Speaker_1")
+        await world.die()
+        await client.come_back()
+        await client.end()
+        assert client.captions.faults == []
+        after = {s.id: s for s in log_of(world, session).segments() if s.words}
+        for id, segment in settled.items():
+            assert (after[id].speaker, after[id].words) == (segment.speaker, segment.words)
+        for segment in after.values():
+            assert segment.speaker == speaker_at((segment.start_ms + segment.end_ms) / 2000)
+        found = turns(log_of(world, session))
+        assert found[0] == (0.0, 20.0, "Speaker_1")
+        for start, length, who in found:
+            assert who == f"Speaker_{speaker_at(start + length / 2)}"
+        assert sum(length for _, length, _ in found) == pytest.approx(80, abs=2)
 
     living(body, encoder=FakeEncoder())

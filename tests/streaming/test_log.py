@@ -13,7 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from clients.captions import Captions
-from streaming.log import FLUSHES, Cursor, Log, State
+from streaming.log import FLUSHES, Cursor, Log, Said, State
 from streaming.wire.messages import Ended, Error, Flushed, Gap, Named, Segment, Speaker, Word
 from tests.clients.build import receipt
 
@@ -25,7 +25,7 @@ def segment(id: int, rev: int, first: int, end: int, *, final: bool = True) -> S
     return Segment(0, id, rev, first, first, end, None, text, words, "" if final else " …", final)
 
 
-def taken(log: Log, after: int = 0) -> list[State]:
+def taken(log: Log, after: int = 0) -> list[Said]:
     cursor = Cursor(log, after)
     messages = []
     while (message := cursor.take()) is not None:

@@ -21,8 +21,11 @@ from streaming.core.events import (
     SegmentUpdated,
     SpeakerNamed,
     SpeakerRevised,
+    Turn,
+    TurnsSettled,
 )
-from streaming.log import Log
+from streaming.log import Cursor, Log
+from streaming.stored import decode, encode
 from streaming.transcripts import export, present
 from streaming.wire import messages as wire
 
@@ -153,6 +156,45 @@ def test_tracks_have_gaps_and_receipts_of_their_own() -> None:
     body = json.loads(export(log, "json", "id"))
     assert body["gaps"] == [[0, 10, "loop", 1]]
     assert (body["receipt"]["words"], [r["words"] for r in body["tracks"]]) == (3, [1, 2])
+
+
+def test_turns_are_the_rttm_and_words_where_nobody_was_heard() -> None:
+    """Turns go on over the borders of what was told at once; those of one person never overlap. A word a
+    little beside a turn belongs to it; the others stand for themselves."""
+    log, second = Log(), 16_000
+    said = (Word("one", second, 2 * second), Word("two", 4 * second, 5 * second))
+    late = (Word("three", 6 * second, 7 * second), Word("four", 7 * second, 8 * second))
+    for event in (
+        replace(update(*said, final=True), speaker=1),
+        TurnsSettled((Turn(second // 2, 3 * second, 1), Turn(2 * second, 3 * second, None))),
+        TurnsSettled((Turn(3 * second, 4 * second - 4000, 1),)),
+        TurnsSettled((Turn(3 * second, 7 * second // 2, 1), Turn(11 * second, 12 * second, 2))),
+        replace(update(*late, final=True, number=2), speaker=2, first_word=7),
+        SpeakerNamed(1, "Ada King"),
+    ):
+        log.put(present(event))
+    assert export(log, "rttm", "id") == (
+        "SPEAKER id 1 0.500 3.250 <NA> <NA> Ada_King <NA> <NA>\n"
+        "SPEAKER id 1 2.000 1.000 <NA> <NA> Unknown <NA> <NA>\n"
+        "SPEAKER id 1 6.000 2.000 <NA> <NA> Speaker_2 <NA> <NA>\n"
+        "SPEAKER id 1 11.000 1.000 <NA> <NA> Speaker_2 <NA> <NA>\n"
+    )
+    assert "two" in export(log, "text", "id")
+
+
+def test_turns_are_kept_and_shown_to_no_reader() -> None:
+    told: dict[str, tuple[int, bytes]] = {}
+    log = Log(lambda key, seq, state: told.update({key: (seq, encode(state))}))
+    log.put(present(update(Word("one", 16_000, 20_000), final=True)))
+    for start in (0, 160_000):
+        log.put(present(TurnsSettled((Turn(start, start + 16_000, 1),))))
+    log.put(present(Ended(Receipt(0, 0, ()))))
+    restored = Log()
+    restored.restore(decode(data, seq) for seq, data in sorted(told.values()))
+    assert [turn.start_ms for turn in restored.turns()] == [0, 10_000]
+    assert restored.turns() == log.turns()
+    cursor = Cursor(restored)
+    assert [type(cursor.take()) for _ in range(3)] == [wire.Segment, wire.Ended, type(None)]
 
 
 @pytest.mark.parametrize(
