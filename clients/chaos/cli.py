@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import random
 import sys
 import time
 from collections.abc import Sequence
@@ -17,7 +18,20 @@ from clients.replay import say
 from .embedded import NoSpeech, trials
 from .machine import machine
 from .report import table
-from .run import KINDS, OF_SERVER, STALLING, Leak, Result, Target, looks, run_all, scenarios, settled, warm
+from .run import (
+    KINDS,
+    OF_SERVER,
+    STALLING,
+    Leak,
+    Result,
+    Target,
+    controls,
+    looks,
+    run_all,
+    scenarios,
+    settled,
+    warm,
+)
 
 EXIT_OK, EXIT_FAULT, EXIT_USAGE, EXIT_NO_SERVER = 0, 1, 2, 3
 
@@ -67,6 +81,9 @@ async def _chaos(options: argparse.Namespace) -> int:
     if not chosen:
         say("no scenario is left: another --only, --kind or --scenarios (a server of others is not killed)")
         return EXIT_USAGE
+    if options.model and options.only is None:
+        chosen += controls(options.seed, count, len(chosen))
+        random.Random(options.seed).shuffle(chosen)  # the controls meet the same load
     begun = time.monotonic()
     async with AsyncExitStack() as stack:
         engine = ("--engine", "local", "--model", options.model) if options.model else ("--engine", "fake")

@@ -83,9 +83,14 @@ async def burst(url: str, drawn: random.Random, trial: Trial) -> None:
     trial.struck += broken.struck
 
 
+async def none(url: str, drawn: random.Random, trial: Trial) -> None:
+    """Nothing but a client."""
+    await converse(url, trial.draw(drawn), drawn, trial)
+
+
 async def plain(url: str, drawn: random.Random, trial: Trial) -> None:
     """Nothing but a client: the faults are the server's (its engine stalls and fails)."""
-    await converse(url, trial.draw(drawn), drawn, trial)
+    await none(url, drawn, trial)
     trial.struck += 1
 
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from .run import KINDS, Leak, Result
+from .run import CONTROL, KINDS, Leak, Result
+from .talk import Trial
 
 _HEAD = ("fault", "scenarios", "failed", "struck", "resumes", "sessions", "receipts", "words", "longest")
 
 
 def table(results: Sequence[Result], leaks: Sequence[Leak], took_s: float) -> str:
     """Markdown: one row a kind, the sum, then what each server held before and after."""
-    rows = [_row(kind, [r for r in results if r.scenario.kind == kind]) for kind in KINDS]
+    rows = [_row(kind, [r for r in results if r.scenario.kind == kind]) for kind in (*KINDS, CONTROL)]
     lines = ["| " + " | ".join(_HEAD) + " |", "|" + " --- |" * len(_HEAD)]
     lines += [row for row in rows if row] + [_row("all", results)]
-    expected = sum(r.trial.expected for r in results)
-    if expected:
-        lines.append(
-            f"\n{sum(r.trial.apart for r in results)} of {expected} words differ from runs without faults."
-        )
+    struck = _apart(r.trial for r in results if r.scenario.kind != CONTROL)
+    calm = _apart(r.trial for r in results if r.scenario.kind == CONTROL)
+    if struck or calm:
+        lines.append(f"\nWords that differ from a first run without faults: {struck or 'not known'};")
+        lines.append(f"where there was no fault again: {calm or 'not known'}.")
     lines.append(f"\n{took_s:.0f} s.")
     for leak in leaks:
         old, new = leak.before, leak.after
@@ -31,6 +32,12 @@ def table(results: Sequence[Result], leaks: Sequence[Leak], took_s: float) -> st
         counts = ", ".join(f"{name} {old.counts.get(name, 0):g} -> {n:g}" for name, n in new.counts.items())
         lines.append(f"{leak.name}: {text}{f' ({counts})' if counts else ''}")
     return "\n".join(lines) + "\n"
+
+
+def _apart(trials: Iterable[Trial]) -> str:
+    known = [t for t in trials if t.expected]
+    apart, expected = sum(t.apart for t in known), sum(t.expected for t in known)
+    return f"{apart} of {expected} ({apart / expected:.1%})" if expected else ""
 
 
 def _row(name: str, results: Sequence[Result]) -> str:

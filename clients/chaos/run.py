@@ -50,6 +50,10 @@ OF_SERVER: dict[str, Crashes] = {
     "full disk": crashes.full_disk,
 }
 KINDS = (*ON_LINE, *OF_SERVER)
+CONTROL = "no fault"
+"""Beside the others where only a run without faults tells the words: timing alone changes some of them."""
+CONTROLS = 1 / 3
+"""So many for each scenario with a fault."""
 WEIGHTS = {"cut": 5, "abort": 5, "takeover": 2, "ragged": 2, "engine stalls": 2, "reader cut": 2}
 CYCLE = tuple(kind for kind in KINDS for _ in range(WEIGHTS.get(kind, 1)))
 """Scenario n is of kind n modulo its length."""
@@ -102,6 +106,11 @@ def scenarios(seed: int, count: int, kinds: Sequence[str]) -> Iterator[Scenario]
             yield Scenario(seed, number, kind)
 
 
+def controls(seed: int, first: int, chosen: int) -> list[Scenario]:
+    """Those without a fault for so many chosen ones, numbered from `first` on."""
+    return [Scenario(seed, first + n, CONTROL) for n in range(round(CONTROLS * chosen))]
+
+
 async def run_all(
     target: Target, chosen: Sequence[Scenario], at_once: int, done: Callable[[Result], None]
 ) -> list[Result]:
@@ -132,7 +141,8 @@ async def run_one(target: Target, scenario: Scenario) -> Result:
                 await OF_SERVER[scenario.kind](scenario.random(), trial)
             else:
                 url = target.stalling if scenario.kind == STALLING else target.url
-                await ON_LINE[scenario.kind](url, scenario.random(), trial)
+                play = faults.none if scenario.kind == CONTROL else ON_LINE[scenario.kind]
+                await play(url, scenario.random(), trial)
     except TimeoutError:
         trial.faults.append(f"not over within {LIMIT_S:.0f} s")
     except (ClientError, LaunchError, OSError, WebSocketException) as error:

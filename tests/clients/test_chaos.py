@@ -17,6 +17,7 @@ from clients.chaos.line import Fault, line
 from clients.chaos.machine import Level, level, of_process
 from clients.chaos.report import table
 from clients.chaos.run import (
+    CONTROL,
     CYCLE,
     KINDS,
     ON_LINE,
@@ -25,6 +26,7 @@ from clients.chaos.run import (
     Result,
     Scenario,
     Target,
+    controls,
     run_one,
     scenarios,
     warm,
@@ -221,7 +223,20 @@ async def test_a_leak_is_found(plant: str, monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_table_has_a_row_for_each_kind_and_their_sum() -> None:
     failed = Trial(faults=["x"], struck=2, sessions=1, words=7)
     results = [Result(Scenario(1, 0, "cut"), failed, 2.0), Result(Scenario(1, 1, "burst"), Trial(), 1.0)]
+    results.append(Result(Scenario(1, 2, CONTROL), Trial(apart=1, expected=50), 1.0))
+    failed.apart, failed.expected = 3, 60
     text = table(results, [Leak("server", Level({}), Level({}), ["1 left"])], 3.0)
     assert "| cut | 1 | 1 | 2 | 0 | 1 | 0 | 7 | 2 s |" in text
-    assert "| all | 2 | 1 | 2 | 0 | 1 | 0 | 7 | 2 s |" in text
+    assert "| no fault | 1 | 0 | 0 | 0 | 0 | 0 | 0 | 1 s |" in text
+    assert "| all | 3 | 1 | 2 | 0 | 1 | 0 | 7 | 2 s |" in text
+    assert "without faults: 3 of 60 (5.0%);" in text
+    assert "no fault again: 1 of 50 (2.0%)." in text
     assert "server: 1 left" in text
+
+
+async def test_a_control_is_a_client_without_a_fault() -> None:
+    chosen = controls(5, 60, 30)
+    assert [(s.kind, s.number) for s in chosen[:2]] == [(CONTROL, 60), (CONTROL, 61)]
+    async with server(FakeScript(delay_s=0.01)) as running:
+        trial = (await run_one(Target(running.http("")), chosen[0])).trial
+    assert (trial.faults, trial.struck, trial.resumes, trial.receipts) == ([], 0, 0, 1)
