@@ -5,6 +5,7 @@ WireError (streaming.wire.errors)    code, message, field, close code
 └── StreamError                      ours, or the situation's
     ├── Overloaded        1013       come back later
     ├── Congested         1013       come back later
+    ├── Unreadable        1013       come back later
     ├── Restarting        1012       come back at once
     ├── SessionTooLong    1008       start a new session
     ├── IdleClient        4408       the client sent nothing
@@ -31,6 +32,10 @@ class StreamError(WireError):
     """The server ends a stream for a reason that is not in the client's messages."""
 
 
+UNREADABLE_MS = 1000
+"""When to ask again for what the journal has."""
+
+
 class Overloaded(StreamError):
     def __init__(self, sessions: int, retry_after_ms: int) -> None:
         super().__init__(
@@ -52,6 +57,18 @@ class Congested(StreamError):
             retry_after_ms=retry_after_ms,
         )
         self.cause = cause
+
+
+class Unreadable(StreamError):
+    """What was kept cannot be read now."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "journal",
+            f"the journal cannot be read now: try again in {UNREADABLE_MS} ms",
+            close=CloseCode.OVERLOAD,
+            retry_after_ms=UNREADABLE_MS,
+        )
 
 
 class Restarting(StreamError):

@@ -23,11 +23,12 @@ from starlette.websockets import WebSocket
 from . import pages, tokens
 from .auth import CALLER, LONGEST, Caller, secret_of
 from .cluster.relay import HOPPED, Relay, Unreachable, hopped, no_answer
-from .denial import Deny, denial, plainly
+from .denial import Deny, denial, plainly, refused
 from .dialects.dialect import Way
 from .dialects.query import Query
 from .dialects.ways import WAYS
 from .draining import Body
+from .errors import Unreadable
 from .keys import Scope
 from .openai import errors as openai
 from .services import Services
@@ -140,7 +141,10 @@ class Guard:
             return
         headers = Headers(scope["headers"])
         send = _dressed(scope, send, self._shared(headers.origin))
-        refusal = await self._judge(scope, headers)
+        try:
+            refusal = await self._judge(scope, headers)
+        except Unreadable as error:
+            refusal = refused(plainly, error)
         if refusal is None:
             await self._app(scope, receive, send)
         elif isinstance(refusal, Relay):

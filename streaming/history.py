@@ -6,14 +6,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from engine.contract import SAMPLE_RATE
 
 from . import tokens
 from .beginning import set_going
 from .delays import count
-from .errors import Expired
+from .errors import Expired, Unreadable
 from .journal import Journal
 from .keptaudio import AudioKeeper
 from .live import short
@@ -33,6 +33,8 @@ logger = logging.getLogger("seamscribe")
 
 Read = Callable[..., Awaitable[Any]]
 """Runs a blocking function with its arguments."""
+
+T = TypeVar("T")
 
 TEND_S = 3600.0
 """What is too old or too much is looked for this often,"""
@@ -109,7 +111,15 @@ class History:
 
     async def _claim(self, id: str, known: int | None = None) -> bool:
         """As `SessionStore.claim`."""
-        return await self._journal.run(lambda: self._journal.store.claim(id, known))
+        return await self._asked(self._journal.run(lambda: self._journal.store.claim(id, known)))
+
+    async def _asked(self, answer: Awaitable[T]) -> T:
+        """What the store answers; raises `Unreadable` where it cannot."""
+        try:
+            return await answer
+        except self._journal.store.failures as error:
+            logger.warning("journal: cannot be read (%(error)s)", {"error": error})
+            raise Unreadable from error
 
     def _go_on(self, stored: Stored, next_sample: int, services: Services) -> None:
         recorder = self._recorder(stored)
@@ -152,6 +162,7 @@ class History:
         loop, resume_s = asyncio.get_running_loop(), services.limits.resume_s
         expire_s = loop.time() + resume_s
         left: set[tuple[str, int]] = set()
+        failures: tuple[type[Exception], ...] = (Unreadable, *self._journal.store.failures)
         pause_s = resume_s
         while True:
             try:
@@ -160,7 +171,7 @@ class History:
                 if loop.time() >= expire_s:
                     await self._expire()
                     expire_s = loop.time() + TEND_S
-            except self._journal.store.failures as error:
+            except failures as error:
                 logger.warning("journal: cannot be tended now (%(error)s)", {"error": error})
             await asyncio.sleep(pause_s)
             pause_s = max(resume_s, LOOK_S)
@@ -205,7 +216,7 @@ class History:
     async def _stored(self, id: str) -> Stored | None:
         """None where there is none, or the disk has damaged it, which takes no other session along."""
         try:
-            return cast(Stored | None, await self._read(self._journal.store.load, id))
+            return cast(Stored | None, await self._asked(self._read(self._journal.store.load, id)))
         except Damaged as error:
             logger.error(
                 "session %(session)s cannot be read back: %(why)s", {"session": short(id), "why": str(error)}
@@ -236,7 +247,7 @@ class History:
 
     async def page(self, most: int, before: tuple[int, str] | None) -> list[Summary]:
         """As `Store.page`."""
-        return cast(list[Summary], await self._read(self._journal.store.page, most, before))
+        return cast(list[Summary], await self._asked(self._read(self._journal.store.page, most, before)))
 
     async def recording(self, id: str, received: int) -> Recording | None:
         """The audio of a session that received so many samples; raises as `Recordings.find`."""

@@ -56,6 +56,8 @@ class Journal:
         self.announce: Announce | None = None
         self.taken: Callable[[str], None] | None = None
         """Told of sessions that another process has claimed."""
+        self.away = False
+        """Whether a shared store is not to be reached, so far as somebody looked who had nothing to write."""
         self.sure: Callable[[], Awaitable[None]] | None = None
         """Returns once this process knows which sessions others claimed while it was frozen, if it was."""
         self._clock = clock
@@ -99,7 +101,7 @@ class Journal:
     @property
     def failing(self) -> bool:
         """Whether the disk takes nothing now."""
-        return self._failing
+        return self._failing or self.away
 
     @property
     def stuck(self) -> bool:

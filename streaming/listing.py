@@ -63,7 +63,7 @@ async def page(request: Request, services: Services) -> Response:
 
 def _line(summary: Summary, services: Services) -> dict[str, Any]:
     entry = services.sessions.find(summary.id)
-    if entry is not None and entry.live is not None:
+    if (entry is not None and entry.live is not None) or (summary.elsewhere and summary.ended is None):
         state = "live"
     else:
         state = "waiting" if summary.ended is None else "ended"

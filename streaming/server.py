@@ -20,6 +20,7 @@ from .denial import plainly, refused
 from .dialects.bridge import serve
 from .dialects.dialect import Way
 from .dialects.ways import WAYS
+from .errors import Unreadable
 from .guard import Guard
 from .hls import Hls
 from .listing import NO_SESSION
@@ -39,7 +40,14 @@ from .wire.render import BY_ENDING, FORMATS
 
 def build(services: Services) -> Guard:
     """The ASGI application over running services; it starts and stops nothing itself."""
-    return Guard(Starlette(routes=routes_of(services)), services)
+    app = Starlette(routes=routes_of(services), exception_handlers={Unreadable: _unreadable})
+    return Guard(app, services)
+
+
+def _unreadable(_: Request, error: Exception) -> Response:
+    """Of a route that needs what the journal has."""
+    assert isinstance(error, Unreadable)
+    return refused(plainly, error)
 
 
 def routes_of(services: Services) -> list[BaseRoute]:

@@ -84,6 +84,8 @@ class Summary:
     ended: int | None
     received: int
     label: str
+    elsewhere: bool = False
+    """Whether another living process has it."""
 
 
 @dataclass(frozen=True, slots=True)

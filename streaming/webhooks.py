@@ -12,6 +12,7 @@ import random
 import ssl
 import uuid
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -110,18 +111,27 @@ class Webhooks:
                 self._journal.written.clear()
                 self._news.clear()
                 room = AT_ONCE - len(self._under_way)
-                store, now = self._journal.store, self._journal.now()
-                found = await asyncio.to_thread(store.due, now, room, tuple(self._under_way)) if room else []
+                found = await self._due(room) if room else []
                 for delivery in found:
                     task = group.create_task(self._deliver(delivery))
                     self._under_way[delivery.id] = task
                 if not found:
                     await self._wait()
 
+    async def _due(self, most: int) -> list[Delivery]:
+        """What is to be tried now; nothing while the journal cannot be read."""
+        store, now = self._journal.store, self._journal.now()
+        try:
+            return await asyncio.to_thread(store.due, now, most, tuple(self._under_way))
+        except store.failures as error:
+            logger.warning("webhooks wait: the journal cannot be read (%(error)s)", {"error": error})
+            return []
+
     async def _wait(self) -> None:
         """For news, for a delivery that is done, or for one that becomes due."""
-        due = await asyncio.to_thread(self._journal.store.next_due)
-        seconds = LOOK_S
+        due, seconds = None, LOOK_S
+        with suppress(*self._journal.store.failures):
+            due = await asyncio.to_thread(self._journal.store.next_due)
         if due is not None and len(self._under_way) < AT_ONCE:
             seconds = min(max((due - self._journal.now()) / 1000, 0.1), LOOK_S)
         waits = [asyncio.create_task(event.wait()) for event in (self._journal.written, self._news)]

@@ -81,8 +81,11 @@ class Membership:
             for session in await asyncio.to_thread(self._renew):
                 logger.warning("session %(session)s goes on elsewhere", {"session": session[:8]})
                 self._journal.forget(session)
+            self._journal.away = False
         except self._store.failures as error:
-            logger.warning("cluster: cannot say that this process lives (%(error)s)", {"error": error})
+            if not self._journal.away:
+                logger.warning("cluster: cannot say that this process lives (%(error)s)", {"error": error})
+            self._journal.away = True
         self._knew = self._loop.time()
         self._beaten.set()
         self._beaten = asyncio.Event()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -178,9 +178,7 @@ class RedisStore:
     def unfinished(self) -> list[tuple[str, int]]:
         ids = [id.decode() for id in self.redis.zrange(f"{PREFIX}open", 0, -1)]
         rows = self._rows(ids, "owner", "fence")
-        owners = sorted({owner for owner, _ in rows if owner})
-        alive = self.redis.mget([f"{PREFIX}p:{owner.decode()}" for owner in owners]) if owners else []
-        living = {owner for owner, address in zip(owners, alive, strict=True) if address is not None}
+        living = self._living(owner for owner, _ in rows)
         return [
             (id, int(fence))
             for id, (owner, fence) in zip(ids, rows, strict=True)
@@ -198,12 +196,21 @@ class RedisStore:
             ids += [id for created, id in pairs if before is None or (created, id) < before]
             if len(ids) >= most or not found:
                 break
-        rows = self._rows(ids[:most], "created", "ended", "progress", "start")
+        rows = self._rows(ids[:most], "created", "ended", "progress", "start", "owner")
+        others = self._living(owner for *_, owner in rows) - {self.process.encode()}
         return [
-            Summary(id, int(c), None if e is None else int(e), received_of(p), label_of(start))
-            for id, (c, e, p, start) in zip(ids, rows, strict=False)
+            Summary(
+                id, int(c), None if e is None else int(e), received_of(p), label_of(start), owner in others
+            )
+            for id, (c, e, p, start, owner) in zip(ids, rows, strict=False)
             if c is not None
         ]
+
+    def _living(self, owners: Iterable[bytes | None]) -> set[bytes]:
+        """Which of these processes live."""
+        names = sorted({owner for owner in owners if owner})
+        alive = self.redis.mget([f"{PREFIX}p:{name.decode()}" for name in names]) if names else []
+        return {name for name, address in zip(names, alive, strict=True) if address is not None}
 
     def usage(self) -> list[tuple[int, str, int]]:
         days = [int(key.rpartition(b":")[2]) for key in self.redis.scan_iter(f"{PREFIX}usage:*")]
