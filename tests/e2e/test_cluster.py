@@ -31,7 +31,7 @@ pytest.importorskip("redis", reason="needs the extra redis")
 from streaming.cluster.redis_store import RedisStore  # noqa: E402
 
 RUNS = int(os.environ.get("SEAMSCRIBE_RUNS", "1"))
-"""Each way to lose a process so often; the figures in configs/SCALE.md are of 20."""
+"""Each way to lose a process so often."""
 
 SLOTS = "xxx...xxxx..xx...xxxxxx....x.xx..."
 DATA = s16(speech(SLOTS))
