@@ -31,7 +31,7 @@ from . import privacy
 from .admission import Admission, memory_used
 from .auth import Authority
 from .errors import SettingsError
-from .heap import give_back, trimmer
+from .heap import give_back, one_heap, trimmer
 from .history import History
 from .keeping import background, joined, keeping, tending
 from .metrics import Metrics
@@ -196,6 +196,7 @@ async def _quotas(settings: Settings, history: History | None) -> Quotas:
 async def running(settings: Settings, address: str = "") -> AsyncIterator[Services]:
     """Services with a loaded engine, closed at the end; `address` is where other processes reach this one.
     Raises `SettingsError`, `EngineError`, and ImportError where the engine's extra is not installed."""
+    one_heap()  # before there are threads
     redact = privacy.load(settings.privacy.redact)
     # Loading reads and checks weights: seconds in which the loop must still see a signal.
     recognizer, detector = await asyncio.to_thread(_open_engine, settings.engine)

@@ -1,8 +1,9 @@
-"""Freed memory goes back to the system.
+"""Memory that is free is used again, or goes back to the system.
 
-Audio, features and tensors of many sizes are freed in another order than they were taken, and from several
-threads; glibc keeps the holes, so a process grows for hours though nothing in it does. Mapping large blocks
-one by one would cure it too, at twice the encoder's time.
+Audio, features and tensors of many sizes are freed in another order than they were taken. glibc gives each
+thread a heap of its own, and what one has free serves no other: 427 MiB were held after four minutes of
+speech, and rising, of which 115 were in use. With one heap for all it is 330-350 from two minutes on, and
+decoding takes no longer. Mapping large blocks one by one would do it too, at twice the encoder's time.
 """
 
 from __future__ import annotations
@@ -12,6 +13,20 @@ import ctypes
 from collections.abc import Callable
 
 TRIM_S = 30.0
+
+_M_ARENA_MAX = -8
+"""glibc's number for the most heaps that a process may have."""
+
+
+def one_heap() -> bool:
+    """From now on threads that begin share the first heap; False where the C library does not know how (it
+    is glibc's own)."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return False
+    mallopt.argtypes, mallopt.restype = [ctypes.c_int, ctypes.c_int], ctypes.c_int
+    return bool(mallopt(_M_ARENA_MAX, 1))
 
 
 def trimmer() -> Callable[[], None] | None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import subprocess
+import sys
 
 import pytest
 
@@ -44,3 +47,35 @@ async def test_what_is_free_is_given_back_again_and_again(monkeypatch: pytest.Mo
     giving.cancel()
     await asyncio.gather(giving, return_exceptions=True)
     await heap.give_back(None)
+
+
+HELD_BY_THREADS = """
+import ctypes, sys, threading
+from streaming.heap import one_heap
+assert sys.argv[1] != "one" or one_heap()
+ready = threading.Barrier(5)
+kept = []
+def hold():
+    kept.append([bytes(2000) for _ in range(500)])
+    ready.wait()
+threads = [threading.Thread(target=hold) for _ in range(4)]
+for thread in threads:
+    thread.start()
+ready.wait()
+for thread in threads:
+    thread.join()
+libc = ctypes.CDLL(None)
+libc.fdopen.restype = ctypes.c_void_p
+out = ctypes.c_void_p(libc.fdopen(1, b"w"))
+libc.malloc_info(0, out)
+libc.fflush(out)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="glibc alone has heaps of threads")
+def test_threads_share_one_heap() -> None:
+    def heaps(how: str) -> int:
+        command = [sys.executable, "-c", HELD_BY_THREADS, how]
+        return subprocess.run(command, capture_output=True, check=True).stdout.count(b"<heap nr=")
+
+    assert heaps("one") == 1 < heaps("own")
