@@ -24,7 +24,8 @@ from .transport import Part, Request, part_of
 
 _DONE = b"[DONE]"
 _EVENT = 8 << 20
-"""Most bytes without the end of an event; the longest output with log-probabilities is a few megabytes."""
+"""Most bytes without the end of an event, beside all that was asked, which SGLang-Omni sends back, audio and
+all; the longest output with log-probabilities is a few megabytes."""
 _MESSAGE = 400
 """Characters of a server's error text that are passed on."""
 
@@ -152,7 +153,7 @@ class HttpTransport:
                 for event in events:
                     if event.startswith(b"data: ") and event[6:] != _DONE:
                         yield _decoded(event[6:])
-                if len(pending) > _EVENT:
+                if len(pending) > _EVENT + len(body):
                     raise EngineError("garbage", "the engine's answer does not end", retryable=True)
             if status != 200:
                 raise _refusal(status, pending)

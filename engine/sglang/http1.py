@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 _LINE = 65_536
 """Longest header line or event in bytes that is read at once."""
 _BODY = 64 << 20
-"""Longest answer taken."""
+"""Longest answer taken, beside the length of what was asked."""
 
 
 class HttpError(Exception):
@@ -73,7 +73,7 @@ class Endpoint:
         connection, head = await self._begin(method, path, body)
         whole = False
         try:
-            async for piece in _body(connection.reader, head):
+            async for piece in _body(connection.reader, head, _BODY + len(body)):
                 yield head.status, piece
             whole = head.reusable
         except (OSError, EOFError, ValueError) as error:
@@ -158,13 +158,13 @@ async def _read_head(reader: asyncio.StreamReader) -> _Head:
     return _Head(int(status_line[1]), headers)
 
 
-async def _body(reader: asyncio.StreamReader, head: _Head) -> AsyncGenerator[bytes, None]:
-    """Pieces of the body; an empty body is one empty piece."""
+async def _body(reader: asyncio.StreamReader, head: _Head, most: int) -> AsyncGenerator[bytes, None]:
+    """Pieces of the body, `most` bytes in all; an empty body is one empty piece."""
     if "chunked" in head.headers.get("transfer-encoding", ""):
         total = 0
         while (size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16)) > 0:
             total += size
-            if total > _BODY:
+            if total > most:
                 raise ValueError("the answer is too long")
             yield await reader.readexactly(size)
             await reader.readexactly(2)
@@ -174,6 +174,6 @@ async def _body(reader: asyncio.StreamReader, head: _Head) -> AsyncGenerator[byt
             yield b""
     else:
         size = int(head.headers.get("content-length", "0"))
-        if not 0 <= size <= _BODY:
+        if not 0 <= size <= most:
             raise ValueError("the answer is too long")
         yield await reader.readexactly(size)

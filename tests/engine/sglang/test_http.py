@@ -205,6 +205,33 @@ async def test_no_server_at_all() -> None:
         HttpTransport([])
 
 
+async def test_an_answer_may_hold_all_that_was_asked() -> None:
+    """SGLang-Omni sends the metadata of a request back, its audio included."""
+    pcm = bytes(2 * 16_000 * 240)
+
+    async def answer(asked: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        whole = message(growing("ok")[-1])
+        whole["meta_info"]["request_metadata"] = asked["metadata"]
+        respond(writer, event(whole)[6:].strip())
+
+    async with site(answer) as server:
+        transport = HttpTransport([server.url], body=omni_body)
+        (part,) = await parts_of(transport, request(pcm=pcm, stream=False))
+        await transport.close()
+    assert (part.text, part.finish) == ("ok", "stop")
+
+
+async def test_an_answer_longer_than_that_is_refused() -> None:
+    async def answer(_: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        respond(writer, b" " * (9 << 20))
+
+    async with site(answer) as server:
+        transport = HttpTransport([server.url], body=omni_body)
+        with pytest.raises(EngineError, match="does not end"):
+            await parts_of(transport, request(stream=False))
+        await transport.close()
+
+
 def test_the_other_servers_form() -> None:
     body = omni_body(
         request(sampling={"max_new_tokens": 9, "stream_interval": 8, "custom_params": {"language": "en"}})
