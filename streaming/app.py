@@ -26,24 +26,24 @@ from engine.contract import (
     Vector,
 )
 from engine.dispatcher import Dispatcher, DispatchSettings, Served
+from streaming.access import privacy
+from streaming.access.auth import Authority
+from streaming.access.quota import Quotas
+from streaming.access.sites import Sites
+from streaming.kept.voices import VoiceStore
+from streaming.observe.metrics import Metrics
+from streaming.observe.pulse import Pulse
+from streaming.observe.tracing import UNTRACED, Tracing, tracing_for
+from streaming.sessions.admission import Admission, memory_used
+from streaming.sessions.history import History
+from streaming.sessions.keeping import background, joined, keeping, tending
+from streaming.sessions.ports import unrecorded
+from streaming.sessions.registry import Sessions
+from streaming.sessions.services import Services, no_voices
 
-from . import privacy
-from .admission import Admission, memory_used
-from .auth import Authority
 from .errors import SettingsError
 from .heap import give_back, one_heap, trimmer
-from .history import History
-from .keeping import background, joined, keeping, tending
-from .metrics import Metrics
-from .ports import unrecorded
-from .pulse import Pulse
-from .quota import Quotas
-from .services import Services, no_voices
-from .sessions import Sessions
 from .settings import EngineSettings, Settings, voices_folder
-from .sites import Sites
-from .tracing import UNTRACED, Tracing, tracing_for
-from .voices import VoiceStore
 
 logger = logging.getLogger("seamscribe")
 

@@ -19,7 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("clients.bench:main", "measure delays and accuracy on live streams"),
     "chaos": ("clients.chaos:main", "break lines, clients and servers, and see whether promises hold"),
     "engine": ("engine.sglang.launcher:main", "start an SGLang server the way a model needs it"),
-    "key": ("streaming.keys:main", "make API keys"),
+    "key": ("streaming.access.keys:main", "make API keys"),
     "voice": ("streaming.enrol:main", "enrol, list and delete voices that sessions may recognize"),
     "doctor": ("engine.doctor:main", "what is installed, what is missing"),
     "weights": ("engine.weights:main", "which weights are here, and whether they are intact"),

@@ -17,7 +17,8 @@ from contextlib import contextmanager, suppress
 
 from msgspec.structs import replace
 
-from .admission import MEMORY_SHARE, memory_there_is
+from streaming.sessions.admission import MEMORY_SHARE, memory_there_is
+
 from .errors import SettingsError
 from .settings import Settings
 

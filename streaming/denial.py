@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from .wire.errors import CloseCode, WireError
+from streaming.wire.errors import CloseCode, WireError
 
 Denied = tuple[Any, Mapping[str, str]]
 """What goes with a status: the body (JSON; a string as it is), and more headers."""

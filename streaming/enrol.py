@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 
 from engine.contract import SAMPLE_RATE, Audio, EngineError, SpeakerEncoder, SpeakerTask, Vector
+from streaming.audio.container import file_samples
+from streaming.kept.voices import VoiceError, VoiceStore
+from streaming.wire.errors import ProtocolError
 
 from .app import open_encoder
-from .container import file_samples
 from .errors import SettingsError
 from .settings import Settings, load, voices_folder
-from .voices import VoiceError, VoiceStore
-from .wire.errors import ProtocolError
 
 MOST_S = 60.0
 """More of a file is not used."""

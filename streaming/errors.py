@@ -25,7 +25,7 @@ SettingsError                        the process cannot start as told
 
 from __future__ import annotations
 
-from .wire.errors import CloseCode, WireError
+from streaming.wire.errors import CloseCode, WireError
 
 
 class StreamError(WireError):

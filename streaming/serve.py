@@ -18,17 +18,17 @@ from typing import Any
 import uvicorn
 
 from engine.contract import EngineError
+from streaming.observe.hygiene import FORMATS
+from streaming.sessions.services import Services
+from streaming.sockets.door import Door, http_protocol
+from streaming.sockets.transport import NO_TRACEBACK, Protocol
+from streaming.web.guard import PUBLIC
+from streaming.web.server import build
 
 from .app import ENGINES, running
 from .crew import LEAVING_S, Crew, share_of, watching_parent
-from .door import Door, http_protocol
 from .errors import SettingsError
-from .guard import PUBLIC
-from .hygiene import FORMATS
-from .server import build
-from .services import Services
 from .settings import ServerSettings, Settings, load
-from .transport import NO_TRACEBACK, Protocol
 
 logger = logging.getLogger("seamscribe")
 

@@ -19,15 +19,22 @@ import msgspec
 from msgspec import Meta, Struct
 
 from engine.contract import FRAME
+from streaming.access.posting import target_of
+from streaming.access.settings import (
+    AuthSettings,
+    PrivacySettings,
+    SiteSettings,
+    check_access,
+    check_audio,
+    check_keys,
+)
+from streaming.cluster.settings import ClusterSettings, check_cluster
+from streaming.core.judging import MISSING
+from streaming.core.settings import SessionSettings
+from streaming.core.spans import to_samples, to_seconds
+from streaming.observe.tracing import TracingSettings
 
-from .access import AuthSettings, PrivacySettings, SiteSettings, check_access, check_audio, check_keys
-from .cluster.settings import ClusterSettings, check_cluster
-from .core.judging import MISSING
-from .core.settings import SessionSettings
-from .core.spans import to_samples, to_seconds
 from .errors import SettingsError
-from .posting import target_of
-from .tracing import TracingSettings
 
 ENV_PREFIX = "SEAMSCRIBE_"
 """`SEAMSCRIBE_SERVER__PORT=9000` sets server.port: section and key, two underscores between."""

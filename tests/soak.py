@@ -22,7 +22,7 @@ import numpy as np
 from clients.bench.soak import Look, session_mib, slope
 from engine.contract import SAMPLE_RATE
 from engine.fake import FakeEncoder, FakeScript, say
-from streaming.admission import memory_used
+from streaming.sessions.admission import memory_used
 from tests.support.channel import MemoryChannel
 from tests.support.lives import Lives, living
 from tests.support.sound import s16

@@ -18,7 +18,7 @@ MAX_FUNCTION = 50
 ALLOWED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("streaming.wire", ("streaming.wire",)),
     ("streaming.core", ("streaming.core", "engine.contract")),
-    ("streaming.dialects.bridge", ("streaming",)),
+    ("streaming.sockets.bridge", ("streaming",)),
     ("streaming.dialects", ("streaming.dialects", "streaming.wire", "streaming.denial")),
     # It finds every command by name.
     ("streaming.cli", PACKAGES),
@@ -33,6 +33,28 @@ ALLOWED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("clients", ("clients", "streaming.wire")),
 )
 
+# The service's floors, from the ground up: a module imports from its own floor and those below.
+FLOORS: tuple[tuple[str, ...], ...] = (
+    ("streaming.core", "streaming.wire", "streaming.version", "streaming.heap"),
+    ("streaming.errors", "streaming.denial"),
+    ("streaming.dialects", "streaming.cluster.settings"),
+    ("streaming.access", "streaming.audio", "streaming.observe"),
+    ("streaming.settings",),
+    ("streaming.kept",),
+    ("streaming.cluster",),
+    ("streaming.sessions",),
+    ("streaming.sockets",),
+    ("streaming.openai",),
+    ("streaming.web",),
+    ("streaming.app", "streaming.crew"),
+    ("streaming.serve", "streaming.enrol"),
+    ("streaming.cli",),
+    ("streaming.__main__",),
+)
+
+BESIDE = ("streaming.dialects", "streaming.access", "streaming.audio", "streaming.observe")
+"""These know nothing of others on their floor."""
+
 # Pure parts: no clock, thread, log, environment, no await.
 PURE = (
     "streaming/core",
@@ -42,14 +64,11 @@ PURE = (
     "clients/captions.py",
     "clients/transcripts.py",
     "clients/kept.py",
-    "streaming/log.py",
-    "streaming/packed.py",
-    "streaming/splice.py",
+    "streaming/kept/log.py",
+    "streaming/kept/packed.py",
+    "streaming/audio/splice.py",
     "streaming/dialects",
 )
-SHELLS = ("streaming/dialects/bridge.py",)
-"""What connects a pure package to the world."""
-
 IMPURE = frozenset({"asyncio", "time", "random", "logging", "os", "socket", "threading"})
 
 # Libraries whose own names hold a model's name; naming the library is not knowing the model.
@@ -126,6 +145,31 @@ def test_imports_point_one_way() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def floor(module: str) -> int:
+    """How high a module of the service stands; the longest name that fits decides."""
+    fits = [
+        (len(name), level) for level, names in enumerate(FLOORS) for name in names if within(module, (name,))
+    ]
+    assert fits, f"{module} stands on no floor: put its package into FLOORS"
+    return max(fits)[1]
+
+
+def test_no_floor_of_the_service_rests_on_one_above() -> None:
+    wrong = []
+    for path in (path for path in sources() if within(module_of(path), ("streaming",))):
+        module = module_of(path)
+        if module == "streaming":
+            continue
+        for line, name in imports(path):
+            if not within(name, ("streaming",)) or name == "streaming":
+                continue
+            mine, other = floor(module), floor(name)
+            beside = any(within(module, (one,)) and not within(name, (one,)) for one in BESIDE)
+            if other > mine or (beside and other == mine):
+                wrong.append(f"{path.relative_to(ROOT)}:{line} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
 def test_only_the_composition_root_names_an_engine() -> None:
     adapters = ("engine.local", "engine.sglang", "engine.fake")
     may = {"streaming.app", "streaming.cli"}
@@ -143,7 +187,7 @@ def test_pure_parts_import_nothing_impure() -> None:
     wrong = []
     for path in sources():
         place = path.relative_to(ROOT).as_posix()
-        if place.startswith(PURE) and place not in SHELLS:
+        if place.startswith(PURE):
             tree = ast.parse(path.read_text(encoding="utf-8"))
             wrong += [f"{place}:{line} imports {n}" for line, n in imports(path) if n.split(".")[0] in IMPURE]
             wrong += [

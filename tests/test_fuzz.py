@@ -16,24 +16,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-import streaming.auth
-import streaming.hygiene
+import streaming.access.auth
+import streaming.observe.hygiene
 from engine.sglang import http as engine_http
-from streaming import (
-    audio,
-    demux,
-    greeting,
-    listing,
-    minting,
-    naming,
-    packed,
-    posting,
-    sites,
-    splice,
-    stored,
-)
+from streaming.access import naming, posting, sites
+from streaming.audio import demux, splice
+from streaming.audio import samples as audio
 from streaming.core import framing
 from streaming.dialects import bots, deepgram, kyutai, openai_realtime, query, vosk
+from streaming.kept import packed, stored
+from streaming.sockets import greeting
+from streaming.web import listing, minting
 from streaming.wire import codec, signature
 from tests.fuzz.runner import Target, run
 from tests.fuzz.targets import TARGETS
@@ -123,12 +116,12 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
     "journal": (stored, "Damaged", raising),
     "engine": (engine_http, "part_of", lambda message: raising()),
     "webhook answer": (posting, "MOST_HEADERS", "much"),
-    "http": (streaming.auth.Authority, "caller", lambda self, secret: streaming.auth.ANYONE),
+    "http": (streaming.access.auth.Authority, "caller", lambda self, secret: streaming.access.auth.ANYONE),
     "websocket": (greeting, "decoded", raising),
     "token order": (minting, "shown", raising),
-    "secrets": (streaming.auth.Authority, "caller", lambda self, secret: secret),
+    "secrets": (streaming.access.auth.Authority, "caller", lambda self, secret: secret),
     "sites": (sites.Sites, "welcome", lambda self, origin, host: True),
-    "log lines": (streaming.hygiene, "_RULES", ()),
+    "log lines": (streaming.observe.hygiene, "_RULES", ()),
     "webhook url": _patched(posting, "urlsplit", "["),
     "addresses": (posting, "_carried", lambda address: None),
     "queries": (listing, "_NUMBER", re.compile(r"[^.]+")),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from streaming.metrics import Histogram, Metric, Metrics
+from streaming.observe.metrics import Histogram, Metric, Metrics
 from streaming.settings import Settings
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"

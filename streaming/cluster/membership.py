@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from streaming.journal import Journal
+from streaming.kept.journal import Journal
 
 from .redis_store import PREFIX, RedisStore
 

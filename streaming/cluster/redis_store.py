@@ -19,7 +19,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from streaming.errors import SettingsError
-from streaming.stored import (
+from streaming.kept.port import Written
+from streaming.kept.stored import (
     Batch,
     Delivery,
     Progress,
@@ -32,7 +33,6 @@ from streaming.stored import (
 )
 
 from . import scripts
-from .port import Written
 
 PREFIX = "seamscribe:"
 ANSWER_S = 2.0

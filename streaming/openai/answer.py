@@ -10,8 +10,8 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from streaming.dialects.openai_shapes import letters
-from streaming.log import Log
-from streaming.transcripts import export
+from streaming.kept.log import Log
+from streaming.kept.transcripts import export
 from streaming.wire.lines import flowing, joined
 from streaming.wire.messages import Segment, Word
 from streaming.wire.telling import Telling

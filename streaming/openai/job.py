@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import BinaryIO
 
 from engine.contract import SAMPLE_RATE
-from streaming.beginning import begin
-from streaming.container import file_samples
+from streaming.access.quota import Lease
+from streaming.access.tokens import fresh_id
+from streaming.audio.container import file_samples
 from streaming.denial import COME_BACK, status_of
-from streaming.log import Cursor, Said
-from streaming.quota import Lease
-from streaming.services import Services
-from streaming.tokens import fresh_id
+from streaming.kept.log import Cursor, Said
+from streaming.sessions.beginning import begin
+from streaming.sessions.services import Services
 from streaming.wire.errors import CloseCode
 from streaming.wire.messages import Audio, AudioFormat, Encoding, End, Options, Start
 

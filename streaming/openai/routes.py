@@ -14,9 +14,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from streaming.auth import ANYONE, CALLER
-from streaming.draining import Body
-from streaming.services import Services
+from streaming.access.auth import ANYONE, CALLER
+from streaming.sessions.services import Services
+from streaming.sockets.draining import Body
 from streaming.wire.errors import WireError, shown
 from streaming.wire.messages import Segment
 from streaming.wire.render import FORMATS

@@ -12,12 +12,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from streaming.auth import CALLER, Caller, TooManyTokens
+from streaming.access.auth import CALLER, Caller, TooManyTokens
+from streaming.access.naming import Refused, body_of
+from streaming.access.tokens import fresh_id
 from streaming.dialects.lenient import json_of
 from streaming.dialects.openai_session import Wishes
-from streaming.naming import Refused, body_of
-from streaming.services import Services
-from streaming.tokens import fresh_id
+from streaming.sessions.services import Services
 from streaming.wire.errors import WireError
 
 from .errors import ApiError, of_wire

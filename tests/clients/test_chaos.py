@@ -36,7 +36,7 @@ from clients.chaos.scene import breaches, difference, draw, edits
 from clients.chaos.talk import Trial, converse
 from engine.contract import Hypothesis, RecognitionTask
 from engine.fake import SCRIPTS, SLOT, FakeScript, word, words_of
-from streaming.live import Live
+from streaming.sessions.live import Live
 from tests.support.server import server
 from tests.support.waiting import until
 

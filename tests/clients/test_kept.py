@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.kept import Kept
-from streaming.splice import Splice
+from streaming.audio.splice import Splice
 from streaming.wire.messages import Audio, AudioFormat, End, Flush
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from clients.captions import Captions
 from clients.dialing import Direct
-from streaming.access import AuthSettings
+from streaming.access.settings import AuthSettings
 from streaming.app import running
 from streaming.settings import AdmissionSettings, EngineSettings, JournalSettings, Settings
 from streaming.wire.codec import JsonCodec

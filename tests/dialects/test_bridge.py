@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable
 
 from engine.fake import FakeScript
-from streaming.dialects.bridge import REASON
 from streaming.dialects.dialect import Bye, Frame, Heard, Ignored, Translator
+from streaming.sockets.bridge import REASON
 from streaming.wire.errors import ProtocolError
 from streaming.wire.messages import Audio, End, Ended, Error, Flush, Flushed, ServerMessage, Start
 from tests.support.foreign import meet

@@ -8,9 +8,9 @@ import pytest
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import InvalidStatus
 
+from streaming.access.keys import Scope
 from streaming.dialects.dialect import Way
 from streaming.dialects.ways import WAYS
-from streaming.keys import Scope
 from tests.support.foreign import Place, dial, places
 from tests.support.keys import READ, SPEAK, locked
 from tests.support.server import Running, server

@@ -11,7 +11,7 @@ import pytest
 from clients.aio import connect
 from engine.sglang.client import ClientSettings, SglangRecognizer
 from engine.sglang.http import HttpTransport
-from streaming import decoding
+from streaming.sessions import decoding
 from streaming.wire.messages import Start
 from tests.engine.sglang.scripted import site
 from tests.engine.sglang.slots import (

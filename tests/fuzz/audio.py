@@ -8,9 +8,9 @@ from random import Random
 import numpy as np
 
 from engine.contract import FRAME, SAMPLE_RATE
-from streaming.audio import AudioDecoder, stride
+from streaming.audio.samples import AudioDecoder, stride
+from streaming.audio.splice import Splice
 from streaming.core.framing import Framer
-from streaming.splice import Splice
 from streaming.wire.errors import ProtocolError
 from streaming.wire.messages import AudioFormat, Encoding
 

@@ -19,16 +19,16 @@ from typing import Any, cast
 from uvicorn.server import ServerState
 
 from engine.fake import FakeRecognizer
-from streaming import listing
-from streaming.auth import Authority, secret_of, spoken
-from streaming.hygiene import one_line, struck
-from streaming.pages import PAGES
-from streaming.posting import public, target_of
-from streaming.quota import Quotas
+from streaming.access.auth import Authority, secret_of, spoken
+from streaming.access.posting import public, target_of
+from streaming.access.quota import Quotas
+from streaming.access.sites import Sites
+from streaming.access.tokens import digest
+from streaming.observe.hygiene import one_line, struck
 from streaming.serve import server_for
 from streaming.settings import LimitSettings
-from streaming.sites import Sites
-from streaming.tokens import digest
+from streaming.web import listing
+from streaming.web.pages import PAGES
 from streaming.wire.messages import Segment, Start, Word
 from tests.support.keys import KEYS
 from tests.support.services import VIRTUAL, services_of

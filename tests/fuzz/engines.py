@@ -12,8 +12,8 @@ from engine.contract import EngineError
 from engine.sglang.http import HttpTransport
 from engine.sglang.http1 import _LINE, Endpoint, _Connection
 from engine.sglang.transport import Request
-from streaming.posting import PostError, _exchange
-from streaming.posting import Target as Address
+from streaming.access.posting import PostError, _exchange
+from streaming.access.posting import Target as Address
 from tests.support.virtual import VirtualLoop
 
 from .audio import cut

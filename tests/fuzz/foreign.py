@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import msgspec
 import numpy as np
 
-from streaming.demux import CHANNELS, FREE_S, LEAST_BYTES, pieces
+from streaming.audio.demux import CHANNELS, FREE_S, LEAST_BYTES, pieces
 from streaming.dialects.dialect import Bye, Dialect, Handshake, Ignored
 from streaming.dialects.query import Query
 from streaming.dialects.ways import WAYS

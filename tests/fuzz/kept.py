@@ -9,13 +9,13 @@ import msgspec
 
 from engine.contract import Capabilities
 from engine.fake import FakeEncoder, vector_of
-from streaming import remembering
 from streaming.core.meeting import Meeting
 from streaming.core.settings import SessionSettings
 from streaming.core.voices import KnownVoice
-from streaming.restore import freeze, log_of, receipt, revive, skip
-from streaming.stored import Damaged, Progress, Row, encode, read_back
-from streaming.transcripts import export
+from streaming.kept import remembering
+from streaming.kept.restore import freeze, log_of, receipt, revive, skip
+from streaming.kept.stored import Damaged, Progress, Row, encode, read_back
+from streaming.kept.transcripts import export
 from streaming.wire.messages import (
     AudioFormat,
     Ended,

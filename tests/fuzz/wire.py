@@ -8,8 +8,10 @@ from random import Random
 import msgspec
 from msgspec import UNSET
 
-from streaming import minting, naming, packed
-from streaming.greeting import decoded
+from streaming.access import naming
+from streaming.kept import packed
+from streaming.sockets.greeting import decoded
+from streaming.web import minting
 from streaming.wire.codec import Codec, JsonCodec, MsgpackCodec
 from streaming.wire.errors import ProtocolError
 from streaming.wire.messages import (

@@ -13,9 +13,9 @@ import pytest
 
 from engine.contract import EngineError, Priority, RecognitionTask
 from engine.fake import FakeRecognizer, FakeScript
+from streaming.access.keys import Scope
 from streaming.dialects.openai_shapes import letters
-from streaming.keys import Scope
-from streaming.tracing import Trace, Untraced
+from streaming.observe.tracing import Trace, Untraced
 from tests.support.keys import KEYS, READ, SPEAK, bearer, key, locked
 from tests.support.recordings import recorded
 from tests.support.server import Running, server

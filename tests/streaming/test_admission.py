@@ -12,12 +12,12 @@ import pytest
 
 from engine.dispatcher import Dispatcher, DispatchSettings
 from engine.fake import FakeRecognizer, FakeScript
-from streaming.admission import FEW, LOOKS, Admission, Recent, memory_there_is, memory_used
 from streaming.app import observer
-from streaming.metrics import Histogram, Metrics
-from streaming.server import build
-from streaming.sessions import Sessions
+from streaming.observe.metrics import Histogram, Metrics
+from streaming.sessions.admission import FEW, LOOKS, Admission, Recent, memory_there_is, memory_used
+from streaming.sessions.registry import Sessions
 from streaming.settings import AdmissionSettings, LimitSettings, ServerSettings
+from streaming.web.server import build
 from tests.support.channel import MemoryChannel
 from tests.support.services import VIRTUAL, services_of
 from tests.support.sound import s16, speech

@@ -7,9 +7,9 @@ import json
 from typing import Any
 
 from clients.captions import Captions
-from streaming.log import Log
-from streaming.stored import decode, encode
-from streaming.transcripts import export
+from streaming.kept.log import Log
+from streaming.kept.stored import decode, encode
+from streaming.kept.transcripts import export
 from streaming.wire.codec import JsonCodec
 from streaming.wire.messages import PARTICIPANTS, Participant, Read
 from tests.streaming.test_reader import reader, seen

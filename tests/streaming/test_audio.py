@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.contract import FRAME, Audio
-from streaming.audio import AudioDecoder
+from streaming.audio.samples import AudioDecoder
 from streaming.core.framing import Framer
 from streaming.wire.errors import ProtocolError
 from streaming.wire.messages import WIDTHS, AudioFormat, Encoding

@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.access import AuthSettings
-from streaming.app import running
-from streaming.auth import (
+from streaming.access.auth import (
     ANYONE,
     LONGEST,
     SUBPROTOCOL,
@@ -24,8 +22,10 @@ from streaming.auth import (
     secret_of,
     spoken,
 )
-from streaming.keys import NAME, PREFIX, Scope, covers, digest, find, main
-from streaming.quota import DAY_S, NOTED, KeyLimit, Quotas, forget
+from streaming.access.keys import NAME, PREFIX, Scope, covers, digest, find, main
+from streaming.access.quota import DAY_S, NOTED, KeyLimit, Quotas, forget
+from streaming.access.settings import AuthSettings
+from streaming.app import running
 from streaming.settings import EngineSettings, JournalSettings, Settings, load
 from tests.support.keys import ADMIN, KEYS, READ, SPEAK, key
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from engine.fake import FakeScript
-from streaming.live import FLUSHES
+from streaming.sessions.live import FLUSHES
 from tests.support.sound import expected, s16, speech
 from tests.support.virtual import settle
 from tests.support.world import END, START, World, check_end, committed, live, serving

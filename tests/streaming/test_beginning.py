@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from streaming.beginning import begin
+from streaming.access.quota import Quotas
 from streaming.errors import Overloaded
-from streaming.quota import Quotas
+from streaming.sessions.beginning import begin
 from streaming.wire.errors import ProtocolError
 from streaming.wire.messages import Start
 from tests.support.lives import Lives, living

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from streaming.bounds import UNHEARD
-from streaming.boxes import INDEX, check_file
-from streaming.demux import file_pieces, pieces
-from streaming.tape import HEADER
+from streaming.audio.bounds import UNHEARD
+from streaming.audio.boxes import INDEX, check_file
+from streaming.audio.demux import file_pieces, pieces
+from streaming.audio.tape import HEADER
 from streaming.wire.errors import ProtocolError
 from tests.support.recordings import feeding, packets, tone
 

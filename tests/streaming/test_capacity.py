@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.capacity import CALM_S, LOWER, SMOOTH_S, Capacity, Look, Rules
+from streaming.sessions.capacity import CALM_S, LOWER, SMOOTH_S, Capacity, Look, Rules
 
 RULES = Rules()
 CAUSES = {"memory", "queue", "commit", "load", "burst"}

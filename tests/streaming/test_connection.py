@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from engine.contract import FRAME, Audio, EngineError, Voice
 from engine.fake import FakeScript
 from streaming.core.settings import SessionSettings
-from streaming.decoding import RETRIES
-from streaming.live import TICK_S
-from streaming.services import settings_for
-from streaming.transcripts import export
+from streaming.kept.transcripts import export
+from streaming.sessions.decoding import RETRIES
+from streaming.sessions.live import TICK_S
+from streaming.sessions.services import settings_for
 from streaming.wire.messages import Options, Start
 from tests.support.sound import expected, s16, speech
 from tests.support.virtual import settle

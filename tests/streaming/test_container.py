@@ -12,7 +12,7 @@ import pytest
 from clients.aio import Disconnected, Stream, connect
 from clients.captions import Captions
 from engine.fake import FakeDetector
-from streaming.intake import Intake
+from streaming.audio.intake import Intake
 from streaming.wire.messages import AudioFormat, Encoding, Error, Flushed, Segment, Start, Track
 from tests.support.recordings import packets, recorded, tone
 from tests.support.server import server

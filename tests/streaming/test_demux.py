@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.contract import Audio
-from streaming.demux import BREAKS, FREE_S, LEAST_BYTES, Piece, pieces
-from streaming.tape import HEADER, sniff
+from streaming.audio.demux import BREAKS, FREE_S, LEAST_BYTES, Piece, pieces
+from streaming.audio.tape import HEADER, sniff
 from streaming.wire.errors import ProtocolError
 from tests.support.recordings import (
     KINDS,

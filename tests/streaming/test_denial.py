@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from streaming.access.quota import KeyLimit
 from streaming.denial import later, later_of, plainly, refused, status_of
 from streaming.errors import Congested, InternalFault, Overloaded, Restarting, SessionTooLong
-from streaming.quota import KeyLimit
 from streaming.wire.errors import CloseCode, ProtocolError, WireError
 
 

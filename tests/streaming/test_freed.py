@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from streaming.live import Live
+from streaming.sessions.live import Live
 from tests.support.channel import MemoryChannel
 from tests.support.sound import speech
 from tests.support.world import END, START, World, live, serving

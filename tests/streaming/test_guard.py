@@ -15,14 +15,14 @@ from websockets.asyncio.client import connect as open_socket
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from streaming import tokens
-from streaming.auth import SUBPROTOCOL
+from streaming.access import tokens
+from streaming.access.auth import SUBPROTOCOL
+from streaming.access.keys import Scope
+from streaming.access.sites import Sites
 from streaming.dialects.ways import WAYS
-from streaming.guard import HEADERS, PUBLIC, RULES
-from streaming.keys import Scope
-from streaming.server import build, routes_of
-from streaming.services import ready_for
-from streaming.sites import Sites
+from streaming.sessions.services import ready_for
+from streaming.web.guard import HEADERS, PUBLIC, RULES
+from streaming.web.server import build, routes_of
 from streaming.wire.codec import JSON_PROTOCOL
 from streaming.wire.messages import Segment, Start, Word
 from tests.support.keys import ADMIN, KEYS, READ, SPEAK, WATCH, bearer, key, locked

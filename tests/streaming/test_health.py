@@ -14,11 +14,11 @@ from engine.borders import Bordered
 from engine.contract import EngineError
 from engine.fake import FakeRecognizer
 from streaming.app import narrowed, pulse_of
-from streaming.history import History
-from streaming.pulse import AGAIN_S, PATIENCE_S, Pulse
-from streaming.server import build
-from streaming.services import Services
+from streaming.observe.pulse import AGAIN_S, PATIENCE_S, Pulse
+from streaming.sessions.history import History
+from streaming.sessions.services import Services
 from streaming.settings import JournalSettings
+from streaming.web.server import build
 from tests.streaming.test_journal import begun, journaling
 from tests.support.virtual import run
 from tests.support.waiting import until
@@ -141,7 +141,7 @@ def test_an_engine_that_does_not_say_lives() -> None:
 async def test_a_journal_that_fails_counts_where_it_is_required(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, required: bool
 ) -> None:
-    monkeypatch.setattr("streaming.journal.AGAIN_S", 0.01)
+    monkeypatch.setattr("streaming.kept.journal.AGAIN_S", 0.01)
     async with journaling(tmp_path) as (journal, disk, metrics):
         assert metrics.journal_ok.value() == 1, "before anything is written"
         history = History(journal, JournalSettings(required=required))

@@ -23,9 +23,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
 import streaming
-from streaming.auth import SUBPROTOCOL
+from streaming.access.auth import SUBPROTOCOL
 from streaming.dialects.ways import WAYS
-from streaming.hygiene import FORMATS, STRUCK, Clean, JsonLines, one_line, struck
+from streaming.observe.hygiene import FORMATS, STRUCK, Clean, JsonLines, one_line, struck
 from streaming.serve import server_for
 from streaming.wire.codec import JSON_PROTOCOL
 from tests.support.foreign import dial, places

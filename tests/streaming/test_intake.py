@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.contract import FRAME, SAMPLE_RATE, Audio, Voice, VoiceStream
-from streaming.intake import SLICE, Intake
+from streaming.audio.intake import SLICE, Intake
 from streaming.wire.messages import AudioFormat
 
 

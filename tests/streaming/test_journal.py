@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from streaming import journal as module
-from streaming.cluster.port import Written
 from streaming.core.continuation import REACH
-from streaming.journal import Journal
-from streaming.metrics import Metrics
-from streaming.recorder import Recorder
-from streaming.store import Store
-from streaming.stored import Batch
+from streaming.kept import journal as module
+from streaming.kept.journal import Journal
+from streaming.kept.port import Written
+from streaming.kept.recorder import Recorder
+from streaming.kept.store import Store
+from streaming.kept.stored import Batch
+from streaming.observe.metrics import Metrics
 from streaming.wire.messages import Ended, Named, Receipt, Start
 from tests.support.waiting import until
 
@@ -134,7 +134,7 @@ async def test_a_disk_that_fails_stops_nobody_and_is_made_up_for(
 
 
 async def test_a_locked_database_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streaming.store.BUSY_S", 0.05)
+    monkeypatch.setattr("streaming.kept.store.BUSY_S", 0.05)
     monkeypatch.setattr(module, "AGAIN_S", 0.01)
     async with journaling(tmp_path) as (journal, disk, metrics):
         recorder = begun(journal)

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from engine.contract import Audio
-from streaming import keptaudio
-from streaming.keptaudio import AudioKeeper
-from streaming.metrics import Metrics
+from streaming.kept import keptaudio
+from streaming.kept.keptaudio import AudioKeeper
+from streaming.observe.metrics import Metrics
 from tests.support.sound import speech
 
 av: Any = import_module("av")

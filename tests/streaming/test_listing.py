@@ -19,8 +19,8 @@ from clients.captions import Captions
 from engine.contract import Audio
 from streaming.app import running
 from streaming.errors import SettingsError
+from streaming.kept.store import Store
 from streaming.settings import EngineSettings, JournalSettings, LimitSettings, Settings
-from streaming.store import Store
 from streaming.wire.messages import Ack, Start
 from streaming.wire.render import BY_ENDING, FORMATS
 from tests.support.server import listening

@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.fake import FakeEncoder, say
-from streaming.auth import Caller
-from streaming.connection import Connection
-from streaming.keys import Scope
-from streaming.log import Log
-from streaming.quota import Quotas
-from streaming.remembering import encode
-from streaming.restore import LOST
-from streaming.stored import Batch
-from streaming.transcripts import export
+from streaming.access.auth import Caller
+from streaming.access.keys import Scope
+from streaming.access.quota import Quotas
+from streaming.kept.log import Log
+from streaming.kept.remembering import encode
+from streaming.kept.restore import LOST
+from streaming.kept.stored import Batch
+from streaming.kept.transcripts import export
+from streaming.sockets.connection import Connection
 from streaming.wire.codec import JsonCodec
 from streaming.wire.messages import Ended, Read
 from tests.streaming.test_reader import reader, seen

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from clients.captions import Captions
-from streaming.log import FLUSHES, Cursor, Log, Said, State
+from streaming.kept.log import FLUSHES, Cursor, Log, Said, State
 from streaming.wire.messages import Ended, Error, Flushed, Gap, Named, Segment, Speaker, Word
 from tests.clients.build import receipt
 

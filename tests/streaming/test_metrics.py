@@ -12,9 +12,9 @@ from engine.contract import Capabilities, Hypothesis, RecognitionTask, Word
 from engine.fake import FakeRecognizer
 from streaming.app import counts_of, narrowed
 from streaming.core.events import Cover, Covered, Ended, GapDeclared, Receipt, SegmentUpdated
-from streaming.delays import DelayMeter
-from streaming.metrics import MOST_SERIES, OTHER, Counter, Histogram, Metrics, Mirror
-from streaming.server import Routes
+from streaming.observe.metrics import MOST_SERIES, OTHER, Counter, Histogram, Metrics, Mirror
+from streaming.sessions.delays import DelayMeter
+from streaming.web.server import Routes
 from tests.support.world import World, serving
 
 LINE = re.compile(

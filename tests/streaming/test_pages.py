@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from streaming.pages import PAGES
-from streaming.server import build
-from streaming.sites import Sites
+from streaming.access.sites import Sites
+from streaming.web.pages import PAGES
+from streaming.web.server import build
 from tests.support.keys import locked
 from tests.support.server import server
 

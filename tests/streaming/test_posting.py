@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from streaming.posting import PostError, post, public, target_of
+from streaming.access.posting import PostError, post, public, target_of
 
 OK = b"HTTP/1.1 204 No Content\r\n\r\n"
 

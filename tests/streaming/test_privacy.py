@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.contract import Word
-from streaming import privacy
+from streaming.access import privacy
+from streaming.access.privacy import MASK, Redactor
 from streaming.core.events import SegmentUpdated
 from streaming.errors import SettingsError
-from streaming.privacy import MASK, Redactor
-from streaming.transcripts import export
+from streaming.kept.transcripts import export
 from streaming.wire.messages import Start
 from streaming.wire.render import FORMATS
 from tests.support.lives import Lives, living

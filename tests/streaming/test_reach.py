@@ -17,12 +17,12 @@ import pytest
 from websockets.asyncio.client import connect
 
 from engine.fake import FakeDetector
-from streaming.door import BRIEF_S, FULL
+from streaming.audio.intake import Intake
 from streaming.errors import SettingsError
-from streaming.guard import PUBLIC
-from streaming.intake import Intake
 from streaming.serve import check_reach, listen, main, tls_of
 from streaming.settings import ServerSettings, Settings, load
+from streaming.sockets.door import BRIEF_S, FULL
+from streaming.web.guard import PUBLIC
 from streaming.wire.messages import WIDTHS, AudioFormat, Encoding
 from tests.streaming.test_transport import UPGRADE, House, hello
 from tests.support.keys import ADMIN, KEYS, bearer, locked

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from clients.captions import Captions
-from streaming.reader import LATEST, Reader
+from streaming.sockets.reader import LATEST, Reader
 from streaming.wire.codec import JsonCodec
 from streaming.wire.messages import Read
 from tests.support.channel import MemoryChannel

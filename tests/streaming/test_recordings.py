@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.contract import Audio
-from streaming.keptaudio import AudioKeeper
-from streaming.metrics import Metrics
-from streaming.recordings import Recordings, export, spans_ms
+from streaming.kept.keptaudio import AudioKeeper
+from streaming.kept.recordings import Recordings, export, spans_ms
+from streaming.observe.metrics import Metrics
 
 av: Any = import_module("av")
 

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from engine.contract import FRAME
 from streaming.core.events import Cover, Covered
-from streaming.log import Log, State
-from streaming.restore import LIFE, LOST, accounted, freeze, log_of, receipt, revive, skip
-from streaming.store import Store
-from streaming.stored import Batch, Opened, Progress, Stored
+from streaming.kept.log import Log, State
+from streaming.kept.restore import LIFE, LOST, accounted, freeze, log_of, receipt, revive, skip
+from streaming.kept.store import Store
+from streaming.kept.stored import Batch, Opened, Progress, Stored
 from streaming.wire.messages import Ended, Gap, Segment, Start, Track, Word
 from tests.streaming.test_log import Meeting, Reader, Step, acts, segment, shown
 

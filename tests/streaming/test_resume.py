@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clients.captions import Captions
 from engine.fake import FakeEncoder, FakeScript, say
-from streaming.splice import Splice
+from streaming.audio.splice import Splice
 from tests.support.comeback import Comeback
 from tests.support.sound import expected, s16, speech
 from tests.support.virtual import settle

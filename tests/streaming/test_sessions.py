@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from streaming.errors import Overloaded, Restarting
-from streaming.sessions import Sessions
+from streaming.sessions.registry import Sessions
 from streaming.settings import LimitSettings, ServerSettings
 from tests.support.virtual import run, settle
 

@@ -12,8 +12,8 @@ import pytest
 
 from clients.aio import connect
 from clients.captions import Captions
-from streaming.sessions import Entry
-from streaming.transcripts import export
+from streaming.kept.transcripts import export
+from streaming.sessions.registry import Entry
 from streaming.wire.messages import AudioFormat, Segment, Start, Track, Word
 from tests.support.server import Running, server
 from tests.support.sound import s16, speech

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from streaming.cluster.port import SessionStore
-from streaming.store import Store, StoreError
-from streaming.stored import Batch, Delivery, Opened, Progress
+from streaming.kept.port import SessionStore
+from streaming.kept.store import Store, StoreError
+from streaming.kept.stored import Batch, Delivery, Opened, Progress
 from streaming.wire.messages import Segment, Start, Word
 
 

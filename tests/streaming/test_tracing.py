@@ -17,11 +17,11 @@ from engine.contract import EngineError
 from engine.dispatcher import Dispatcher, DispatchSettings
 from engine.fake import FakeScript
 from streaming.app import observer
-from streaming.connection import Connection
 from streaming.errors import SettingsError
-from streaming.otel import OtelTracing
+from streaming.observe.otel import OtelTracing
+from streaming.observe.tracing import UNTRACED, TracingSettings, tracing_for
 from streaming.settings import Settings, load
-from streaming.tracing import UNTRACED, TracingSettings, tracing_for
+from streaming.sockets.connection import Connection
 from streaming.wire.codec import JsonCodec
 from tests.support.channel import MemoryChannel
 from tests.support.sound import expected, speech

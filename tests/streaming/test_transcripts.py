@@ -24,9 +24,9 @@ from streaming.core.events import (
     Turn,
     TurnsSettled,
 )
-from streaming.log import Cursor, Log
-from streaming.stored import decode, encode
-from streaming.transcripts import export, present
+from streaming.kept.log import Cursor, Log
+from streaming.kept.stored import decode, encode
+from streaming.kept.transcripts import export, present
 from streaming.wire import messages as wire
 
 units = st.builds(

@@ -11,9 +11,9 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from streaming.door import Door, HttpProtocol, http_protocol
 from streaming.serve import server_for
-from streaming.transport import Protocol
+from streaming.sockets.door import Door, HttpProtocol, http_protocol
+from streaming.sockets.transport import Protocol
 from tests.support.virtual import run, settle
 from tests.support.world import END, START, World, serving
 

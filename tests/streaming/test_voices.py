@@ -22,8 +22,8 @@ from engine.contract import (
 )
 from streaming import enrol
 from streaming.cli import main
+from streaming.kept.voices import SUFFIX, VoiceError, VoiceStore
 from streaming.settings import EncoderSettings, Settings, voices_folder
-from streaming.voices import SUFFIX, VoiceError, VoiceStore
 from streaming.wire.errors import ProtocolError
 from tests.support.recordings import recorded
 from tests.support.virtual import run

@@ -19,9 +19,13 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from engine.contract import EngineError, Finish, Hypothesis, Priority, RecognitionTask
 from engine.fake import FakeDetector, FakeEncoder, FakeRecognizer, FakeScript, SpeakerScript
-from streaming import app, journal, keeping
-from streaming.cluster.port import Written
-from streaming.metrics import Histogram, Metric
+from streaming import app
+from streaming.kept import journal
+from streaming.kept.port import Written
+from streaming.kept.store import Store
+from streaming.kept.stored import Batch
+from streaming.observe.metrics import Histogram, Metric
+from streaming.sessions import keeping
 from streaming.settings import (
     AdmissionSettings,
     EngineSettings,
@@ -30,8 +34,6 @@ from streaming.settings import (
     Settings,
     WebhookSettings,
 )
-from streaming.store import Store
-from streaming.stored import Batch
 from tests.support.recordings import packets, tone
 from tests.support.server import Running, listening
 from tests.support.sound import s16, speech

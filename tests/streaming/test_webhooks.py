@@ -12,16 +12,16 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from streaming import webhooks as module
-from streaming.journal import Journal
-from streaming.keeping import background
-from streaming.log import Log, State
-from streaming.metrics import Metrics
-from streaming.posting import PostError
+from streaming.access.posting import PostError
+from streaming.kept import webhooks as module
+from streaming.kept.journal import Journal
+from streaming.kept.log import Log, State
+from streaming.kept.store import Store
+from streaming.kept.stored import Delivery
+from streaming.kept.webhooks import AT_ONCE, Announcer, Webhooks
+from streaming.observe.metrics import Metrics
+from streaming.sessions.keeping import background
 from streaming.settings import WebhookSettings
-from streaming.store import Store
-from streaming.stored import Delivery
-from streaming.webhooks import AT_ONCE, Announcer, Webhooks
 from streaming.wire.messages import Ended, Named, Speaker, Start
 from streaming.wire.signature import sign, verify
 from tests.clients.build import receipt

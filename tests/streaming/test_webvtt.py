@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.aio import Stream, connect
-from streaming import webvtt
-from streaming.log import Log
-from streaming.sessions import Entry
+from streaming.kept.log import Log
+from streaming.sessions.registry import Entry
+from streaming.web import webvtt
 from streaming.wire.cues import OVERHANG_MS
 from streaming.wire.growing import GrowingCues
 from streaming.wire.messages import Named, Segment, Start, Word

@@ -7,7 +7,7 @@ import json
 from collections import deque
 from typing import Any
 
-from streaming.writer import ChannelClosed
+from streaming.sockets.writer import ChannelClosed
 
 
 class MemoryChannel:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from websockets.asyncio.client import connect as open_socket
 from websockets.typing import Subprotocol
 
-from streaming.connection import Connection
-from streaming.dialects.bridge import CODEC, Bridge
+from streaming.access.tokens import fresh_id
 from streaming.dialects.dialect import Dialect, Frame, Ignored, Way
-from streaming.tokens import fresh_id
+from streaming.sockets.bridge import CODEC, Bridge
+from streaming.sockets.connection import Connection
 from streaming.wire.messages import Segment, Word
 from tests.support.channel import MemoryChannel
 from tests.support.server import Running

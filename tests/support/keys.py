@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from streaming.auth import Authority
-from streaming.keys import KeySettings, Scope, digest
-from streaming.quota import Quotas
+from streaming.access.auth import Authority
+from streaming.access.keys import KeySettings, Scope, digest
+from streaming.access.quota import Quotas
 
 SPEAK = "smk_" + "s" * 43
 READ = "smk_" + "r" * 43

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from engine.fake import FakeEncoder, FakeRecognizer, FakeScript
-from streaming.history import History
-from streaming.journal import Journal
-from streaming.metrics import Metrics
-from streaming.sessions import Sessions
+from streaming.kept.journal import Journal
+from streaming.kept.store import Store
+from streaming.kept.stored import Batch
+from streaming.observe.metrics import Metrics
+from streaming.sessions.history import History
+from streaming.sessions.registry import Sessions
 from streaming.settings import JournalSettings, LimitSettings, ServerSettings
-from streaming.store import Store
-from streaming.stored import Batch
 from tests.support.services import VIRTUAL, services_of
 from tests.support.virtual import run
 from tests.support.world import World

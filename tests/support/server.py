@@ -13,7 +13,7 @@ from typing import Any
 from engine.contract import Recognizer
 from engine.fake import FakeRecognizer, FakeScript
 from streaming.serve import server_for
-from streaming.services import Services
+from streaming.sessions.services import Services
 from streaming.settings import LimitSettings
 from tests.support.services import services_of
 

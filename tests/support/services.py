@@ -9,9 +9,9 @@ from engine.dispatcher import Dispatcher, DispatchSettings
 from engine.fake import FakeDetector
 from streaming.app import observer
 from streaming.core.settings import SessionSettings
-from streaming.metrics import Metrics
-from streaming.services import Services
-from streaming.sessions import Sessions
+from streaming.observe.metrics import Metrics
+from streaming.sessions.registry import Sessions
+from streaming.sessions.services import Services
 from streaming.settings import LimitSettings, ServerSettings
 
 

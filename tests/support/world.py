@@ -9,9 +9,9 @@ from typing import Any
 
 from engine.contract import Audio, Recognizer, SpeakerEncoder
 from engine.fake import FakeRecognizer, FakeScript
-from streaming.connection import Connection
-from streaming.services import Services
+from streaming.sessions.services import Services
 from streaming.settings import LimitSettings
+from streaming.sockets.connection import Connection
 from streaming.wire.codec import JsonCodec
 from tests.support.channel import MemoryChannel
 from tests.support.services import VIRTUAL, services_of

@@ -20,7 +20,7 @@ import pytest
 from clients.aio import Stream, connect
 from clients.bench.scoring import score
 from clients.captions import Captions
-from streaming.keys import digest
+from streaming.access.keys import digest
 from tests.engine.real import needs_data, needs_weights, recording, references
 from tests.support.sound import s16
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from streaming.cluster.port import SessionStore
-from streaming.store import Store
-from streaming.stored import Batch, Delivery, Progress
+from streaming.kept.port import SessionStore
+from streaming.kept.store import Store
+from streaming.kept.stored import Batch, Delivery, Progress
 from streaming.wire.messages import Flushed, Gap, Named
 from tests.streaming.test_store import opened, segment, written
 from tests.support.redis import redis_server

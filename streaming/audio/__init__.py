@@ -1,0 +1,1 @@
+"""One client's bytes: taken apart, decoded, brought to frames on the session's clock."""

@@ -1,0 +1,1 @@
+"""The routes: what is answered over HTTP, to whom, and the pages."""

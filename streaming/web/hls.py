@@ -1,0 +1,82 @@
+"""`GET /v1/sessions/{id}/captions.m3u8` and its segments: live captions for video players."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+from weakref import WeakKeyDictionary
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from streaming.dialects.query import Query
+from streaming.kept.log import Cursor
+from streaming.kept.transcripts import ms
+from streaming.sessions.registry import Entry
+from streaming.sessions.services import Services
+from streaming.wire.errors import ProtocolError
+from streaming.wire.hls import Segments
+
+from .webvtt import MEDIA
+
+MPEGTS = 1 << 33
+NO_SESSION = "No such session lives, nor ended lately: its transcript.vtt may be kept.\n"
+NO_SEGMENT = "No such segment is listed: read captions.m3u8 again.\n"
+
+
+class Hls:
+    """Of one server: what players ask for is made as they ask, of each session as far as it is."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._known: WeakKeyDictionary[Entry, tuple[Cursor, Segments]] = WeakKeyDictionary()
+
+    async def playlist(self, request: Request) -> Response:
+        """The segments that are whole; a player asks again and again."""
+        if (segments := await self._segments(request)) is None:
+            return PlainTextResponse(NO_SESSION, status_code=404)
+        try:
+            mpegts = _mpegts(request)
+        except ProtocolError as error:
+            return PlainTextResponse(f"{error.message}\n", status_code=400)
+        # A player takes segments' addresses as they are written here.
+        said = {"token": request.query_params.get("token"), "mpegts": mpegts or None}
+        kept = urlencode({name: value for name, value in said.items() if value is not None})
+        text = segments.playlist(f"?{kept}" if kept else "")
+        headers = {"cache-control": "no-store"}
+        return Response(text, headers=headers, media_type="application/vnd.apple.mpegurl")
+
+    async def segment(self, request: Request) -> Response:
+        """One of them."""
+        if (segments := await self._segments(request)) is None:
+            return PlainTextResponse(NO_SESSION, status_code=404)
+        try:
+            mpegts = _mpegts(request)
+        except ProtocolError as error:
+            return PlainTextResponse(f"{error.message}\n", status_code=400)
+        name = request.path_params["number"]
+        number = int(name) if name.isascii() and name.isdigit() and len(name) < 9 else -1
+        if not 0 <= number < segments.listed:
+            return PlainTextResponse(NO_SEGMENT, status_code=404)
+        headers = {"cache-control": "private, max-age=3600"}
+        return Response(segments.segment(number, mpegts), headers=headers, media_type=MEDIA)
+
+    async def _segments(self, request: Request) -> Segments | None:
+        entry = self._services.sessions.find(request.path_params["id"])
+        if entry is None:
+            return None
+        cursor, segments = self._known.setdefault(entry, (Cursor(entry.log), Segments()))
+        over, news = entry.outcome is not None, []
+        while (message := cursor.take()) is not None:
+            news.append(message)
+        await entry.recorder.on_disk(cursor.at)
+        for message in news:
+            segments.receive(message)
+        receipt = entry.log.receipt
+        heard = entry.live.received if entry.live is not None else receipt.samples if receipt else 0
+        segments.advance(ms(heard), over=over)
+        return segments
+
+
+def _mpegts(request: Request) -> int:
+    query = Query.parse(request.scope["query_string"].decode("latin-1"))
+    return query.integer("mpegts", 0, 0, MPEGTS - 1)
