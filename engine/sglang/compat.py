@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
+from .payload import read_options
+
 DECODE_ROUNDS = "SEAMSCRIBE_DECODE_ROUNDS"
 """Variable for `interleave`: decode steps between two prefill batches, for versions without the flag."""
 
@@ -99,3 +101,8 @@ def processor_output(input_ids: Sequence[int], items: list[Any], **extra: Any) -
 def sampling(request: Any) -> dict[str, Any]:
     """The request's sampling parameters, as the caller sent them."""
     return dict(getattr(request, "sampling_params", None) or {})
+
+
+def own_options(request: Any, payload: Any) -> Mapping[str, Any]:
+    """What a request says to our plugin: with its audio over HTTP, in its sampling parameters in process."""
+    return {**(sampling(request).get("custom_params") or {}), **read_options(payload)}

@@ -1,8 +1,8 @@
 """SGLang over HTTP: one or many servers, streaming, abort by id, an even spread.
 
-A request goes to the server with the fewest running; one that cannot be reached is left alone for a
-while. A request is sent again only where that is safe: it is a pure function of its audio and prompt, so
-wherever no part of an answer was seen yet.
+A request goes to the server with the fewest running, which may be a router before others; one that cannot be
+reached is left alone for a while. A request is sent again only where that is safe: it is a pure function of
+its audio and prompt, so wherever no part of an answer was seen yet.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from engine.contract import OVERLOADED, UNREACHABLE, EngineError
 
 from .http1 import Endpoint, HttpError
 from .payload import as_url, wav_url
+from .router import Aborts, serves
 from .transport import Part, Request, part_of
 
 _DONE = b"[DONE]"
@@ -45,6 +46,7 @@ class HttpSettings:
 @dataclass(slots=True, eq=False)
 class _Server:
     endpoint: Endpoint
+    aborts: Aborts
     running: int = 0
     resting_until: float = 0.0
     rest_s: float = field(default=0.0)
@@ -66,7 +68,8 @@ class HttpTransport:
             raise ValueError("at least one server is needed")
         self._settings = settings or HttpSettings()
         self._body = body or generate_body
-        self._servers = [_Server(Endpoint(url, key=key, connect_s=self._settings.connect_s)) for url in urls]
+        endpoints = [Endpoint(url, key=key, connect_s=self._settings.connect_s) for url in urls]
+        self._servers = [_Server(endpoint, Aborts(endpoint, key)) for endpoint in endpoints]
         self._owner: dict[str, _Server] = {}
         self._chores: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -107,6 +110,7 @@ class HttpTransport:
             chore.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
         for server in self._servers:
+            server.aborts.close()
             server.endpoint.close()
 
     async def _attempt(self, server: _Server, request: Request, body: bytes) -> AsyncGenerator[Part, None]:
@@ -161,18 +165,16 @@ class HttpTransport:
                 yield _decoded(pending)
 
     async def _abort_at(self, server: _Server, rid: str) -> None:
-        body = msgspec.json.encode({"rid": rid, "abort_all": False})
         with contextlib.suppress(HttpError, TimeoutError):
             async with asyncio.timeout(self._settings.abort_s):
-                await server.endpoint.fetch("POST", "/abort_request", body)
+                await server.aborts.abort(rid)
 
     async def _health(self, server: _Server) -> bool:
         try:
             async with asyncio.timeout(self._settings.connect_s):
-                status, _ = await server.endpoint.fetch("GET", "/health")
+                return await serves(server.endpoint)
         except (HttpError, TimeoutError):
             return False
-        return status == 200
 
     def _pick(self, tried: Sequence[_Server]) -> _Server:
         """The least busy server that is not resting; if all are, the one whose rest ends first."""
@@ -187,11 +189,12 @@ class HttpTransport:
 
 
 def generate_body(request: Request) -> dict[str, Any]:
-    """SGLang's own `/generate`."""
+    """SGLang's own `/generate`, of fields that its router knows too."""
+    sampling = dict(request.sampling)
     body: dict[str, Any] = {
         "rid": request.rid,
-        "audio_data": as_url(request.pcm),
-        "sampling_params": request.sampling,
+        "audio_data": as_url(request.pcm, sampling.pop("custom_params", {})),
+        "sampling_params": sampling,
         "stream": request.stream,
     }
     if request.input_ids is not None:

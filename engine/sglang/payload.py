@@ -1,7 +1,8 @@
 """Audio as requests carry it: 16-bit mono PCM at 16 kHz, raw in process and as a data URL over HTTP.
 
 Nothing is encoded twice: the client sends the samples it has, and the front end reads them without a
-container or a codec in between. PURE apart from numpy; shared by the client and the plugin.
+container or a codec in between. Over HTTP our plugin's options are parameters of the data URL's media type,
+for SGLang's router passes on no `custom_params`. PURE apart from numpy; shared by the client and the plugin.
 """
 
 from __future__ import annotations
@@ -10,13 +11,17 @@ import base64
 import binascii
 import io
 import wave
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
 RATE = 16_000
-MEDIA_TYPE = f"data:audio/l16;rate={RATE};base64,"
+MEDIA_TYPE = f"data:audio/l16;rate={RATE};"
 """Little-endian in spite of the registered type: both ends are ours, and so is the byte order."""
+_HEAD = 256
+"""Characters before the data of a URL at most."""
 MAGIC = b"seam-l16"
 """Begins raw payloads, so that a WAV or MP3 is never taken for samples."""
 
@@ -29,9 +34,10 @@ def to_pcm16(audio: npt.NDArray[np.float32]) -> bytes:
     return pcm.tobytes()
 
 
-def as_url(pcm: bytes) -> str:
-    """The payload of an HTTP request."""
-    return MEDIA_TYPE + base64.b64encode(pcm).decode("ascii")
+def as_url(pcm: bytes, options: Mapping[str, float] = MappingProxyType({})) -> str:
+    """The payload of an HTTP request; `options` are what `read_options` finds."""
+    said = "".join(f"{name}={value:g};" for name, value in options.items())
+    return f"{MEDIA_TYPE}{said}base64,{base64.b64encode(pcm).decode('ascii')}"
 
 
 def as_wav(pcm: bytes) -> bytes:
@@ -65,7 +71,7 @@ def read_payload(payload: object) -> Samples | None:
             pcm = payload[len(MAGIC) :]
         case str() if payload.startswith(MEDIA_TYPE):
             try:
-                pcm = base64.b64decode(payload[len(MEDIA_TYPE) :], validate=True)
+                pcm = base64.b64decode(payload[payload.find(",", 0, _HEAD) + 1 :], validate=True)
             except binascii.Error as error:
                 raise ValueError(f"the audio is not base64: {error}") from None
         case _:
@@ -73,3 +79,12 @@ def read_payload(payload: object) -> Samples | None:
     if len(pcm) % 2:
         raise ValueError("the audio ends in the middle of a sample")
     return np.frombuffer(pcm, "<i2")
+
+
+def read_options(payload: object) -> dict[str, float]:
+    """The options of a payload over HTTP; none of any other. Raises `ValueError`."""
+    if not isinstance(payload, str) or not payload.startswith(MEDIA_TYPE):
+        return {}
+    said = payload[len(MEDIA_TYPE) : payload.find(",", 0, _HEAD)].split(";")[:-1]
+    pairs = (one.partition("=") for one in said)
+    return {name: float(value) for name, _, value in pairs}

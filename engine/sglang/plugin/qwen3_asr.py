@@ -21,7 +21,7 @@ from sglang.srt.models.qwen3_asr import Qwen3ASRForConditionalGeneration
 from sglang.srt.multimodal.processors.base_processor import BaseMultimodalProcessor
 from sglang.srt.utils import load_audio
 
-from engine.sglang.compat import audio_item, processor_output, sampling
+from engine.sglang.compat import audio_item, own_options, processor_output
 from engine.sglang.payload import read_payload, to_pcm16
 
 from .arrays import as_array
@@ -35,7 +35,7 @@ _BEFORE, _BEHIND = 3 * HOP, 4 * HOP
 _KNOWN = 1024
 """Finished windows whose features are kept, 0.2 MB each: a growing turn is asked for again and again."""
 SINGLE_ITEM = "SEAMSCRIBE_SINGLE_ITEM"
-"""Environment variable, "1" for one item a clip, to compare with; `custom_params` has the same by request."""
+"""Environment variable, "1" for one item a clip, to compare with; a request's options have the same."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +86,7 @@ class SeamscribeQwen3ASRProcessor(BaseMultimodalProcessor):
             raise ValueError(f"one audio input a request, not {len(audio_data)}")
         prompt = self._prompt(input_text)
         loop = asyncio.get_running_loop()
-        asked = (sampling(request_obj).get("custom_params") or {}).get("single_item")
+        asked = own_options(request_obj, audio_data[0]).get("single_item")
         single = self._single if asked is None else bool(asked)
         windows = await loop.run_in_executor(self._pool, self._windows, audio_data[0], single)
         place = prompt.index(self._pad)

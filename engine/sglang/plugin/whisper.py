@@ -19,7 +19,7 @@ from sglang.srt.models.whisper import WhisperForConditionalGeneration
 from sglang.srt.multimodal.processors.base_processor import BaseMultimodalProcessor
 from sglang.srt.utils import load_audio
 
-from engine.sglang.compat import audio_item, processor_output, sampling
+from engine.sglang.compat import audio_item, own_options, processor_output, sampling
 from engine.sglang.payload import read_payload, to_pcm16
 from engine.sglang.windows import DEVICE_FRONT_END, HOP, window_frames
 
@@ -61,7 +61,7 @@ class SeamscribeWhisperProcessor(BaseMultimodalProcessor):
             raise ValueError(
                 f"{len(prompt)} prompt tokens and {wanted} new ones exceed the {room} positions of this model"
             )
-        asked = (options.get("custom_params") or {}).get("window_s")
+        asked = own_options(request_obj, audio_data[0]).get("window_s")
         loop = asyncio.get_running_loop()
         feature, frames = await loop.run_in_executor(self._pool, self._features, audio_data[0], asked)
         # Nothing is ever found again by its hash here (no prefix cache with encoder-decoder models), so a

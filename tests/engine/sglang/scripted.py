@@ -135,6 +135,8 @@ class Site:
     asked: list[dict[str, Any]] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
     connections: int = 0
+    pages: dict[str, Answer] = field(default_factory=dict)
+    """How other routes are answered."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a client left before its answer was whole."""
     _server: asyncio.Server | None = None
@@ -174,13 +176,18 @@ class Site:
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
             lines = head.lower().split(b"\r\n")
-            size = next(int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length"))
+            sizes = [int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length")]
+            size = sizes[0] if sizes else 0
             body = json.loads(await reader.readexactly(size) or b"{}")
             path = head.split()[1].decode()
             if path == "/abort_request":
                 self.aborted.append(body["rid"])
-            if path in ("/abort_request", "/health"):
+            if path in self.pages:
+                await self.pages[path](body, writer)
+            elif path in ("/abort_request", "/health"):
                 respond(writer, b"")
+            elif path != "/generate":
+                respond(writer, b"{}", "404 Not Found")
             else:
                 self.asked.append(body)
                 await self.answer(body, writer)

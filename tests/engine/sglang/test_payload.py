@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.sglang.payload import as_bytes, as_url, as_wav, read_payload, to_pcm16
+from engine.sglang.payload import as_bytes, as_url, as_wav, read_options, read_payload, to_pcm16
 from engine.sglang.plugin.spans import HOP, audio_tokens, finished_windows, shrunk, window_lengths
 from engine.sglang.windows import window_frames
 
@@ -40,6 +40,18 @@ def test_damaged_payloads_are_named() -> None:
         read_payload(as_bytes(b"abc"))
     with pytest.raises(ValueError, match="base64"):
         read_payload(as_url(b"") + "***")
+
+
+def test_options_travel_with_the_audio() -> None:
+    pcm = bytes(range(64))
+    url = as_url(pcm, {"window_s": 30.0, "single_item": True})
+    assert read_options(url) == {"window_s": 30.0, "single_item": 1.0}
+    read = read_payload(url)
+    assert read is not None
+    assert read.tobytes() == pcm
+    assert read_options(as_url(pcm)) == read_options(as_bytes(pcm)) == read_options({"path": "x"}) == {}
+    with pytest.raises(ValueError, match="thirty"):
+        read_options(url.replace("=30", "=thirty"))
 
 
 def test_a_wav_file_holds_the_same_samples() -> None:
