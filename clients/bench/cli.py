@@ -1,4 +1,4 @@
-"""`seamscribe bench live | growth | soak | languages | formats | kill | overload | table`.
+"""`seamscribe bench live | load | growth | soak | languages | formats | kill | overload | table`.
 
 Exit status: 0 the run is whole (and with --gate every target met), 1 it is not, 2 nothing to play,
 3 no server.
@@ -23,7 +23,7 @@ from clients.play import Pace
 from engine.weights import DEFAULT_MODEL, WeightsError, find_weights
 from streaming.wire.messages import Start
 
-from . import formats, growth, kill, languages, markdown, overload, report, soak, speakers_cli
+from . import formats, growth, kill, languages, load_cli, markdown, overload, report, soak, speakers_cli
 from .corpus import Clip, CorpusError, build
 from .evaluate import Scored, evaluate
 from .live import Played, plan, play_slots
@@ -77,6 +77,7 @@ def parser() -> argparse.ArgumentParser:
     live.add_argument("--pin-language", action="store_true", help="tell the server each clip's language")
     live.add_argument("--factor", type=float, default=1.0, help="widens the delay targets (several streams)")
     live.add_argument("--gate", action="store_true", help="exit with 1 when a target is missed")
+    load_cli.arguments(kinds, _kind, _load)
     grow = _kind(kinds, "growth", "cost and memory over an hour, and over silence", _growth)
     grow.add_argument("--select", default="en")
     grow.add_argument("--minutes", type=float, default=60)
@@ -99,13 +100,7 @@ def parser() -> argparse.ArgumentParser:
         "--seed", type=int, default=1, help="of the gaps between utterances, and of the kills"
     )
     killed.add_argument("--pin-language", action="store_true", help="tell the server each clip's language")
-    over = _kind(kinds, "overload", "three times as many clients as fit", _overload)
-    over.add_argument("--select", default="librispeech", help="as for live; the shortest clips are taken")
-    over.add_argument("--clips", type=int, default=4, help="how many (default %(default)s)")
-    over.add_argument("--times", type=float, default=3.0, help="of those that fit (default %(default)s)")
-    over.add_argument("--seconds", type=float, default=90.0, help="of the crowd (default %(default)s)")
-    over.add_argument("--seed", type=int, default=1, help="of the gaps between utterances")
-    over.add_argument("--gate", action="store_true", help="exit with 1 when a target is missed")
+    overload.arguments(kinds, _kind, _overload)
     speakers_cli.arguments(kinds, _kind, _speakers, _meeting)
     kept = kinds.add_parser("table", help="kept live runs as a Markdown table")
     kept.set_defaults(run=_table, json=None)
@@ -218,6 +213,10 @@ async def _live(options: argparse.Namespace) -> int:
     if found.failures or (options.gate and not all(goal.met for goal in goals)):
         return EXIT_FAULT
     return EXIT_OK
+
+
+async def _load(options: argparse.Namespace) -> int:
+    return EXIT_OK if await load_cli.run(options, server, tell) else EXIT_FAULT
 
 
 async def _growth(options: argparse.Namespace) -> int:

@@ -277,3 +277,13 @@ def show(phases: Sequence[dict[str, Any]], targets: Sequence[Target]) -> None:
     for phase in phases:
         for line in phase["unclear"]:
             console.print(f"{phase['phase']}: {line}", style="red", markup=False)
+
+
+def arguments(kinds: Any, kind: Callable[..., Any], run: Any) -> None:
+    over = kind(kinds, "overload", "three times as many clients as fit", run)
+    over.add_argument("--select", default="librispeech", help="as for live; the shortest clips are taken")
+    over.add_argument("--clips", type=int, default=4, help="how many (default %(default)s)")
+    over.add_argument("--times", type=float, default=3.0, help="of those that fit (default %(default)s)")
+    over.add_argument("--seconds", type=float, default=90.0, help="of the crowd (default %(default)s)")
+    over.add_argument("--seed", type=int, default=1, help="of the gaps between utterances")
+    over.add_argument("--gate", action="store_true", help="exit with 1 when a target is missed")
