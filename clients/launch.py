@@ -7,11 +7,12 @@ import re
 import subprocess
 import sys
 import urllib.error
-import urllib.request
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+
+from .asking import opener
 
 _ENTRY = "from streaming.cli import main; raise SystemExit(main())"
 _URL = re.compile(r"\bhttps?://[^\s/]+:\d+")
@@ -120,10 +121,8 @@ async def _ready(process: asyncio.subprocess.Process, url: str) -> None:
 
 
 def _answers(url: str) -> bool:
-    # A proxy of the environment has no business on loopback.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(url, timeout=5) as reply:
+        with opener(url).open(url, timeout=5) as reply:
             return bool(reply.status == 200)
     except (urllib.error.URLError, OSError):
         return False

@@ -22,8 +22,9 @@ from typing import Any
 import msgspec
 
 from streaming.wire.messages import Options, Ready, Start
-from streaming.wire.render import FORMATS, render
+from streaming.wire.render import FORMATS, called, render
 
+from . import asking
 from .aio import DEFAULT_URL, ClientError, Unreachable
 from .arguments import address, language, max_delay_s, packet_s, pause_s, speed, track_name
 from .audio import AudioError, decode, duration_s
@@ -153,7 +154,8 @@ async def _replay(options: argparse.Namespace, start: Start, pace: Pace) -> int:
             url = (await stack.enter_async_context(serving(["--engine", "fake"]))).url
         playbacks = [Playback(source.name) for source in sources]
         await run(sources, playbacks, url, start, pace, options.events)
-    write_transcripts(playbacks, options.format, options.out)
+        bodies = [await _body(playback, options.format, url) for playback in playbacks]
+    write_transcripts(playbacks, bodies, options.format, options.out)
     report(playbacks, say)
     if any(playback.faults() for playback in playbacks):
         return EXIT_FAULT
@@ -255,6 +257,17 @@ def transcript(playback: Playback, format: str) -> str:
     )
 
 
+async def _body(playback: Playback, format: str, url: str) -> str:
+    """The final transcript; RTTM as the server has it, for turns are heard by voice and not sent."""
+    ready = playback.captions.ready
+    if format == "rttm" and ready is not None and playback.captions.receipt is not None:
+        try:
+            return called(await asking.transcript(url, ready, format), Path(playback.name).stem)
+        except ClientError as error:
+            say(f"{playback.name}: its RTTM has segments in place of turns, for {error}")
+    return transcript(playback, format)
+
+
 def try_places(sources: Sequence[Source], format: str, folder: Path) -> None:
     """Make `folder` and see that the transcripts can be written into it; raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -271,10 +284,11 @@ def _place(folder: Path, name: str, format: str) -> Path:
     return folder / f"{name}.{FORMATS[format].ending}"
 
 
-def write_transcripts(playbacks: Sequence[Playback], format: str, folder: Path | None) -> None:
+def write_transcripts(
+    playbacks: Sequence[Playback], bodies: Sequence[str], format: str, folder: Path | None
+) -> None:
     """Into `folder`, one file each, or all to standard output."""
-    for playback in playbacks:
-        body = transcript(playback, format)
+    for playback, body in zip(playbacks, bodies, strict=True):
         if folder is not None:
             _place(folder, playback.name, format).write_text(body, encoding="utf-8")
             continue

@@ -8,13 +8,13 @@ import json
 import urllib.error
 import urllib.request
 from base64 import b64encode
-from email.message import Message
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
+from .asking import opener
 from .dialing import Direct
 
 DEADLINE_S = 10.0
@@ -51,7 +51,7 @@ class Zoom:
         self._last_url = urlunsplit(parts._replace(path=parts.path.rstrip("/") + "/seq"))
         self._lang = lang
         self._seq: int | None = None
-        self._opener = urllib.request.build_opener(_NoRedirect())
+        self._opener = opener(url)
 
     async def send(self, text: str) -> None:
         if self._seq is None:
@@ -89,15 +89,6 @@ class Zoom:
         request = urllib.request.Request(url, body, headers)
         with self._opener.open(request, timeout=DEADLINE_S) as answer:
             return str(answer.read(4096).decode("utf-8", "replace"))
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """The address is a secret, and for its own server alone."""
-
-    def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
-    ) -> None:
-        raise urllib.error.HTTPError(req.full_url, code, "redirected", Message(), fp)
 
 
 class Obs:

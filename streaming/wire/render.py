@@ -224,6 +224,12 @@ def rttm(segments: Sequence[Segment], recording: str, turns: Sequence[Turn] = ()
     )
 
 
+def called(rttm: str, recording: str) -> str:
+    """The same RTTM, its recording called `recording`."""
+    rows = [line.split(" ") for line in rttm.splitlines()]
+    return "".join(" ".join([row[0], _field(recording), *row[2:]]) + "\n" for row in rows)
+
+
 def _stretches(turns: Iterable[Turn]) -> list[tuple[int, int]]:
     """Where anybody is heard, with `NEAR_MS` before and after, in order and apart."""
     found: list[tuple[int, int]] = []
