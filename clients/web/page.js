@@ -89,6 +89,7 @@ function message(one) {
 }
 
 function draw() {
+  cancelAnimationFrame(drawing);
   drawing = 0;
   view.draw(captions.turns());
   search();
@@ -118,6 +119,7 @@ async function over({ error, receipt }) {
   announcer.flush();
   $("go").textContent = "Start";
   busy = false;
+  draw(); // the last words first: the browser draws its next frame when it likes, a tab behind others none
   show(error ? "failed" : "done", receipt);
   if (error) alert(await reason(error));
 }

@@ -15,12 +15,14 @@ import pytest
 
 from clients.aio import connect
 from streaming.app import running
+from streaming.kept.transcripts import export
 from streaming.settings import EngineSettings, JournalSettings, Settings
 from streaming.wire.messages import AudioFormat, Start, Track
 from tests.support.browser import Page, chromium, needs_browser
 from tests.support.keys import ADMIN, SPEAK, locked
 from tests.support.server import Running, listening, server
 from tests.support.sound import s16, speech
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.browser, needs_browser]
 
@@ -88,6 +90,30 @@ async def test_two_sources_are_two_people_who_can_be_renamed(tmp_path: Path) -> 
         await stop(page)
         assert "Microphone" not in await page.run(TEXT)
         assert "Tab" in await page.run(TEXT)
+        assert page.errors == []
+
+
+async def test_done_is_said_when_the_last_words_are_there(tmp_path: Path) -> None:
+    shown = "document.querySelector('.text').textContent"
+    async with browsing(tmp_path) as (running, tab):
+        page = await tab()
+        await page.open(running.http("/"))
+        await speak(page)
+        # A tab behind others is given no frames to draw in.
+        await page.run("window.requestAnimationFrame = () => 1")
+        entry = running.services.sessions.newest()
+        assert entry is not None
+        before = await page.run(shown)
+        await until(lambda: len(export(entry.log, "text", entry.id)) > len(before) + 20)
+        await page.click("#go")
+        # Looked at in the very step in which it is said.
+        text = await page.run(
+            "new Promise(resolve => new MutationObserver(() => {"
+            f" if (document.querySelector('#state').dataset.state === 'done') resolve({shown}) }})"
+            ".observe(document.querySelector('#state'), {attributes: true}))"
+        )
+        assert text in " ".join(export(entry.log, "text", entry.id).split())
+        assert text.split()[-1] == export(entry.log, "text", entry.id).split()[-1]
         assert page.errors == []
 
 
