@@ -42,6 +42,8 @@ class FunAsrServing(LanguageUntold):
             word_times=False,
             forced_prefix=False,
             context_text=False,
+            pipeline="FunASRPipelineConfig",
+            generates=False,
         )
 
     @property

@@ -71,6 +71,7 @@ class MossTdServing(LanguageUntold):
             word_times=False,
             forced_prefix=False,
             speaker_tags=True,
+            pipeline="MossTranscribeDiarizePipelineConfig",
             weights_gib=1.6,
         )
 

@@ -21,6 +21,13 @@ _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 OMNI = ("moss_td", "fun_asr")
 """Policies of models that SGLang-Omni serves: named instead of opened, since nothing of theirs is read."""
+_OMNI = {
+    "MossTranscribeDiarizeForConditionalGeneration": "moss_td",
+    "FunAsrNanoForConditionalGeneration": "fun_asr",
+    "FunASRNano": "fun_asr",
+    "FunASRForConditionalGeneration": "fun_asr",
+}
+"""What their folders call them."""
 
 
 def open_named(name: str) -> ServingPolicy:
@@ -29,6 +36,15 @@ def open_named(name: str) -> ServingPolicy:
         raise LookupError(f"{name!r} is not served by SGLang-Omni; those are: {', '.join(OMNI)}")
     policy: ServingPolicy = load_policy(name)()
     return policy
+
+
+def named_of(folder: Path) -> str | None:
+    """The policy of a Hugging Face folder that SGLang-Omni serves; None for any other folder, or none."""
+    try:
+        architectures = _read(folder / "config.json").get("architectures") or ()
+    except ValueError:
+        return None
+    return next((_OMNI[name] for name in architectures if name in _OMNI), None)
 
 
 def open_serving(folder: Path) -> ServingPolicy:

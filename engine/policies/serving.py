@@ -35,6 +35,10 @@ class ModelFacts:
     context_text: bool = True
     speaker_tags: bool = False
     languages: tuple[str, ...] = ()
+    pipeline: str | None = None
+    """The class that configures it for SGLang-Omni; None where SGLang itself serves it."""
+    generates: bool = True
+    """Whether `/generate` takes its audio there; else the transcription route alone does."""
     weights_gib: float | None = None
     """Where no folder of ours holds them; None: the folder tells."""
 

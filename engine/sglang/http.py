@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,14 +18,15 @@ import msgspec
 
 from engine.contract import OVERLOADED, UNREACHABLE, EngineError
 
+from .forms import Call, Form, Sglang
 from .http1 import Endpoint, HttpError
-from .payload import as_url, wav_url
+from .payload import RATE
 from .router import Aborts, serves
-from .transport import Part, Request, part_of
+from .transport import Part, Request
 
 _DONE = b"[DONE]"
 _EVENT = 8 << 20
-"""Most bytes without the end of an event, beside all that was asked, which SGLang-Omni sends back, audio and
+"""Most bytes without the end of an event, beside all that was asked, which some servers send back, audio and
 all; the longest output with log-probabilities is a few megabytes."""
 _MESSAGE = 400
 """Characters of a server's error text that are passed on."""
@@ -33,10 +34,12 @@ _MESSAGE = 400
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """Seconds. `stall_s` is how long a server may say nothing while it works on a request."""
+    """Seconds. `stall_s` is how long a server may say nothing while it works on a request, and so much more
+    for each second of its audio, which has to be read first."""
 
     connect_s: float = 5.0
     stall_s: float = 20.0
+    stall_per_audio_s: float = 0.02
     abort_s: float = 2.0
     rest_s: float = 1.0
     """First pause of a server that failed; doubled up to `most_rest_s`."""
@@ -61,13 +64,13 @@ class HttpTransport:
         settings: HttpSettings | None = None,
         *,
         key: str | None = None,
-        body: Callable[[Request], dict[str, Any]] | None = None,
+        form: Form | None = None,
     ) -> None:
-        """`body` writes the request for servers that take another form than SGLang's own."""
+        """`form` is how its servers are spoken to, where that is not SGLang's own way."""
         if not urls:
             raise ValueError("at least one server is needed")
         self._settings = settings or HttpSettings()
-        self._body = body or generate_body
+        self._form = form or Sglang()
         endpoints = [Endpoint(url, key=key, connect_s=self._settings.connect_s) for url in urls]
         self._servers = [_Server(endpoint, Aborts(endpoint, key)) for endpoint in endpoints]
         self._owner: dict[str, _Server] = {}
@@ -75,7 +78,7 @@ class HttpTransport:
         self._closed = False
 
     async def generate(self, request: Request) -> AsyncGenerator[Part, None]:
-        body = msgspec.json.encode(self._body(request))
+        call = self._form.call(request)
         tried: list[_Server] = []
         taken = False
         while True:
@@ -83,7 +86,7 @@ class HttpTransport:
             tried.append(server)
             begun = False
             try:
-                async with aclosing(self._attempt(server, request, body)) as parts:
+                async with aclosing(self._attempt(server, request, call)) as parts:
                     async for part in parts:
                         begun = True
                         yield part
@@ -97,7 +100,7 @@ class HttpTransport:
 
     async def abort(self, rid: str) -> None:
         server = self._owner.get(rid)
-        if server is not None:
+        if server is not None and self._form.aborts:
             await self._abort_at(server, rid)
 
     async def healthy(self) -> bool:
@@ -113,14 +116,15 @@ class HttpTransport:
             server.aborts.close()
             server.endpoint.close()
 
-    async def _attempt(self, server: _Server, request: Request, body: bytes) -> AsyncGenerator[Part, None]:
+    async def _attempt(self, server: _Server, request: Request, call: Call) -> AsyncGenerator[Part, None]:
         server.running += 1
         self._owner[request.rid] = server
         done = False
         try:
-            async with aclosing(self._messages(server, body)) as messages:
+            read = call.reader()
+            async with aclosing(self._messages(server, call, self._patience(request))) as messages:
                 async for message in messages:
-                    part = part_of(message)
+                    part = read(message)
                     done = part.finish is not None
                     yield part
                     if done:
@@ -129,26 +133,32 @@ class HttpTransport:
         finally:
             server.running -= 1
             self._owner.pop(request.rid, None)
-            if not done and not self._closed:
+            if not done and not self._closed and self._form.aborts:
                 # Closing the connection is not enough: the server looks for that every few seconds only.
                 chore = asyncio.create_task(self._abort_at(server, request.rid))
                 self._chores.add(chore)
                 chore.add_done_callback(self._chores.discard)
 
-    async def _messages(self, server: _Server, body: bytes) -> AsyncGenerator[dict[str, Any], None]:
+    def _patience(self, request: Request) -> float:
+        """How long its server may say nothing, seconds."""
+        return self._settings.stall_s + self._settings.stall_per_audio_s * len(request.pcm) / (2 * RATE)
+
+    async def _messages(
+        self, server: _Server, call: Call, stall_s: float
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """The JSON messages of one answer, streamed or not."""
         pending = b""
-        exchange = server.endpoint.exchange("POST", "/generate", body)
+        exchange = server.endpoint.exchange("POST", call.path, call.body, call.media)
         async with aclosing(exchange):
             while True:
                 try:
-                    async with asyncio.timeout(self._settings.stall_s):
+                    async with asyncio.timeout(stall_s):
                         status, piece = await anext(exchange)
                 except StopAsyncIteration:
                     break
                 except TimeoutError:
                     raise EngineError(
-                        "stalled", f"the engine said nothing for {self._settings.stall_s:g} s", retryable=True
+                        "stalled", f"the engine said nothing for {stall_s:g} s", retryable=True
                     ) from None
                 pending += piece
                 if status != 200:
@@ -157,7 +167,7 @@ class HttpTransport:
                 for event in events:
                     if event.startswith(b"data: ") and event[6:] != _DONE:
                         yield _decoded(event[6:])
-                if len(pending) > _EVENT + len(body):
+                if len(pending) > _EVENT + len(call.body):
                     raise EngineError("garbage", "the engine's answer does not end", retryable=True)
             if status != 200:
                 raise _refusal(status, pending)
@@ -186,42 +196,6 @@ class HttpTransport:
         settings = self._settings
         server.rest_s = min(server.rest_s * 2 or settings.rest_s, settings.most_rest_s)
         server.resting_until = asyncio.get_running_loop().time() + server.rest_s
-
-
-def generate_body(request: Request) -> dict[str, Any]:
-    """SGLang's own `/generate`, of fields that its router knows too."""
-    sampling = dict(request.sampling)
-    body: dict[str, Any] = {
-        "rid": request.rid,
-        "audio_data": as_url(request.pcm, sampling.pop("custom_params", {})),
-        "sampling_params": sampling,
-        "stream": request.stream,
-    }
-    if request.input_ids is not None:
-        body["input_ids"] = request.input_ids
-    else:
-        body["text"] = request.text
-    if request.priority is not None:
-        body["priority"] = request.priority
-    if request.scheduler is not None:
-        body["routed_dp_rank"] = request.scheduler
-    if request.logprobs:
-        body["return_logprob"] = True
-    return body
-
-
-def omni_body(request: Request) -> dict[str, Any]:
-    """SGLang-Omni's `/generate`: audio as a WAV data URL beside the prompt, one answer, no stream.
-
-    It is the route that says how an output ended. It takes no id and no priority, and nothing aborts it.
-    """
-    sampling = {k: v for k, v in request.sampling.items() if k not in ("custom_params", "stream_interval")}
-    return {
-        "prompt": request.text or "",
-        "metadata": {"audio_data": wav_url(request.pcm), **request.sampling.get("custom_params", {})},
-        "sampling_params": sampling,
-        "return_logprob": False,
-    }
 
 
 def _decoded(data: bytes) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+JSON = "application/json"
+
 _LINE = 65_536
 """Longest header line or event in bytes that is read at once."""
 _BODY = 64 << 20
@@ -63,14 +65,14 @@ class Endpoint:
         self._connect_s = connect_s
 
     async def exchange(
-        self, method: str, path: str, body: bytes = b""
+        self, method: str, path: str, body: bytes = b"", media: str = JSON
     ) -> AsyncGenerator[tuple[int, bytes], None]:
         """Send one request; yields (status, piece of the body) as pieces arrive, at least one.
 
         Closing the generator early closes the connection, which SGLang takes as a disconnect. Raises
         `HttpError`. No deadline of its own: the caller has one.
         """
-        connection, head = await self._begin(method, path, body)
+        connection, head = await self._begin(method, path, body, media)
         whole = False
         try:
             async for piece in _body(connection.reader, head, _BODY + len(body)):
@@ -95,11 +97,11 @@ class Endpoint:
         while self._idle:
             self._idle.pop().close()
 
-    async def _begin(self, method: str, path: str, body: bytes) -> tuple[_Connection, _Head]:
+    async def _begin(self, method: str, path: str, body: bytes, media: str) -> tuple[_Connection, _Head]:
         """Send on a kept connection if one works, else on a new one."""
         head = (
             f"{method} {self._base}{path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n{self._authorization}\r\n"
+            f"Content-Type: {media}\r\nContent-Length: {len(body)}\r\n{self._authorization}\r\n"
         ).encode("ascii")
         while self._idle:
             # A kept connection may have been closed at the other end meanwhile: then nothing was taken.

@@ -6,17 +6,19 @@ Flags come from the model's policy; the operator's own, after `--`, win, unless 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from engine.contract import EngineError
 from engine.kv import FRACTION, GIB, Fit, Load, fit
-from engine.policies.opening import OMNI, open_serving
+from engine.policies.opening import OMNI, named_of, open_named, open_serving
 from engine.policies.serving import ModelFacts
 from engine.tuning import Row, see
 
@@ -31,6 +33,7 @@ from .flags import (
     refuse,
 )
 from .folders import serving_folder
+from .omni import launch as omni
 
 WINDOW_S = 24.0
 """Audio of a live request at most, where the service's settings are not changed."""
@@ -123,10 +126,12 @@ def main(argv: Sequence[str]) -> int:
     machine = find_machine()
     if options.model in OMNI:
         sys.stderr.write(
-            f"refused: {options.model} is served by SGLang-Omni (`sgl-omni serve`); what fits:"
-            f" seamscribe doctor --model {options.model} --memory GIB\n"
+            f"refused: {options.model} is a family of models: name the folder of its weights instead; what"
+            f" fits: seamscribe doctor --model {options.model} --memory GIB\n"
         )
         return 2
+    if (name := named_of(Path(options.model).expanduser())) is not None:
+        return _omni(name, options, settings, machine, rest)
     if installed() is None and not options.print:
         sys.stderr.write("refused: SGLang is not installed in this environment: pip install sglang\n")
         return 2
@@ -147,19 +152,70 @@ def main(argv: Sequence[str]) -> int:
     except (ValueError, EngineError) as error:
         sys.stderr.write(f"refused: {error}\n")
         return 2
-    sys.stderr.writelines(f"{line}\n" for line in found.lines)
-    if found.problem is not None:
-        sys.stderr.write(f"refused: {found.problem}; {see(Row.START_MEMORY, Row.RUN_MEMORY)}\n")
+    if _refused(found):
         return 2
-    sys.stderr.writelines(f"{risk}; {see(row)}\n" for risk, row in found.risks)
     if options.print:
         sys.stdout.write(" ".join([*(f"{k}={v}" for k, v in added.items()), *command]) + "\n")
         return 0
     return _serve(command, added)
 
 
+def _refused(found: Fit) -> bool:
+    """Tell what fits; whether it does not."""
+    sys.stderr.writelines(f"{line}\n" for line in found.lines)
+    if found.problem is not None:
+        sys.stderr.write(f"refused: {found.problem}; {see(Row.START_MEMORY, Row.RUN_MEMORY)}\n")
+        return True
+    sys.stderr.writelines(f"{risk}; {see(row)}\n" for risk, row in found.risks)
+    return False
+
+
+def _omni(
+    name: str,
+    options: argparse.Namespace,
+    settings: LaunchSettings,
+    machine: Machine,
+    rest: Sequence[str],
+) -> int:
+    """Another server, for models that SGLang's own does not serve."""
+    facts, folder = open_named(name).facts, Path(options.model).expanduser()
+    assert facts.pipeline is not None
+    stage = omni.stage_of(settings, machine)
+    try:
+        environment = omni.find_environment(options.environment)
+    except ValueError as error:
+        sys.stderr.write(f"refused: {error}\n")
+        return 2
+    found = what_fits(
+        facts,
+        machine,
+        replace(settings, running=stage.running),
+        weights_gib=weights_of(folder) or facts.weights_gib or 0.0,
+        fraction=settings.memory_fraction,
+        recording_s=options.recording,
+    )
+    if _refused(found):
+        return 2
+    if options.print:
+        config = Path("omni.json")
+        sys.stdout.write(f"{json.dumps(omni.described(environment, facts.pipeline, folder, stage))}\n")
+        sys.stdout.write(" ".join(omni.command(environment, config, settings, rest)) + "\n")
+        return 0
+    if (fault := omni.missing(environment)) is not None:
+        sys.stderr.write(f"refused: {fault}\n")
+        return 2
+    sys.stderr.write(
+        f"once it answers: seamscribe serve --engine sglang --model {name}, with"
+        f' engine.servers = ["http://127.0.0.1:{settings.port}"]\n'
+    )
+    return _ended(omni.serve(environment, facts.pipeline, folder, stage, settings, rest))
+
+
 def _serve(command: list[str], added: dict[str, str]) -> int:
-    status = subprocess.run(command, env=os.environ | added, check=False).returncode
+    return _ended(subprocess.run(command, env=os.environ | added, check=False).returncode)
+
+
+def _ended(status: int) -> int:
     if status:
         rows = see(Row.START_MEMORY, Row.RUN_MEMORY, Row.BROKEN)
         sys.stderr.write(f"the SGLang server ended with status {status}; {rows}\n")
@@ -176,6 +232,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--memory-fraction", type=float, default=None)
     parser.add_argument(
         "--recording", type=float, default=0.0, metavar="S", help="refuse unless S seconds fit in one request"
+    )
+    parser.add_argument(
+        "--environment",
+        metavar="DIR",
+        help="the environment of another server that the model needs, where this one does not hold it",
     )
     parser.add_argument("--full-window", action="store_true", help="encode the full window always")
     parser.add_argument("--print", action="store_true", help="show the command and what fits; start nothing")

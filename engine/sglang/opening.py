@@ -13,13 +13,17 @@ from .client import ClientSettings, SglangRecognizer
 from .compat import adapt_flags, installed
 from .flags import LaunchSettings, environment, plan_flags, refuse
 from .folders import serving_folder
-from .http import HttpTransport, omni_body
+from .http import HttpTransport
 from .inproc import open_inproc
 from .launcher import find_machine, weights_of, what_fits
+from .omni.form import Omni
 from .transport import Transport
 
 _OMNI_RUNNING = 64
 """Requests that one SGLang-Omni stage decodes at once by default."""
+_OMNI_STREAM_FROM = 1024
+"""Output budget from which one is watched and stopped while it runs, at the price of not being told how it
+ended: those of live windows are less, and cost seconds at the most."""
 _CPU_RUNNING = 8
 """Requests at once where there is no GPU: it is for tests there."""
 
@@ -41,11 +45,11 @@ def open_recognizer(
     if model in OMNI:
         if not servers:
             raise EngineError("model", f"{model} needs the address of its server", retryable=False)
-        omni = HttpTransport(servers, key=key, body=omni_body)
+        policy = open_named(model)
+        omni = HttpTransport(servers, key=key, form=Omni(generates=policy.facts.generates))
         held = concurrency or _OMNI_RUNNING * len(servers)
-        return SglangRecognizer(
-            omni, open_named(model), ClientSettings(model=model, concurrency=held, priorities=False)
-        )
+        settings = ClientSettings(model, held, priorities=False, stream_from=_OMNI_STREAM_FROM)
+        return SglangRecognizer(omni, policy, settings)
     folder = serving_folder(model)
     try:
         policy = open_serving(folder)

@@ -41,6 +41,10 @@ class Part:
     logprobs: tuple[float, ...] = ()
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    output_tokens: int = 0
+    """0 where nobody counts them."""
+    told: bool = True
+    """Whether the engine tells why an output ended; else "stop" means no more than that it did."""
 
 
 class Transport(Protocol):
@@ -84,6 +88,7 @@ def part_of(message: Mapping[str, Any]) -> Part:
             logprobs=chances,
             prompt_tokens=int(meta.get("prompt_tokens") or 0),
             cached_tokens=int(meta.get("cached_tokens") or 0),
+            output_tokens=int(meta.get("completion_tokens") or 0),
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise EngineError(

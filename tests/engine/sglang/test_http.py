@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from engine.contract import EngineError
-from engine.sglang.http import HttpSettings, HttpTransport, omni_body
+from engine.sglang.http import HttpSettings, HttpTransport
+from engine.sglang.omni.form import Omni
 from engine.sglang.transport import Part, Request
 from tests.support.waiting import until
 
@@ -215,7 +216,7 @@ async def test_an_answer_may_hold_all_that_was_asked() -> None:
         respond(writer, event(whole)[6:].strip())
 
     async with site(answer) as server:
-        transport = HttpTransport([server.url], body=omni_body)
+        transport = HttpTransport([server.url], form=Omni())
         (part,) = await parts_of(transport, request(pcm=pcm, stream=False))
         await transport.close()
     assert (part.text, part.finish) == ("ok", "stop")
@@ -226,17 +227,7 @@ async def test_an_answer_longer_than_that_is_refused() -> None:
         respond(writer, b" " * (9 << 20))
 
     async with site(answer) as server:
-        transport = HttpTransport([server.url], body=omni_body)
+        transport = HttpTransport([server.url], form=Omni())
         with pytest.raises(EngineError, match="does not end"):
             await parts_of(transport, request(stream=False))
         await transport.close()
-
-
-def test_the_other_servers_form() -> None:
-    body = omni_body(
-        request(sampling={"max_new_tokens": 9, "stream_interval": 8, "custom_params": {"language": "en"}})
-    )
-    assert body["prompt"] == "p"
-    assert body["sampling_params"] == {"max_new_tokens": 9}
-    assert body["metadata"]["audio_data"].startswith("data:audio/wav;base64,")
-    assert body["metadata"]["language"] == "en"

@@ -44,6 +44,6 @@ def test_what_cannot_work_is_refused(
 
 def test_models_of_the_other_server_and_unknown_ones_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert launcher.main(["moss_td", "--print"]) == 2
-    assert "sgl-omni serve" in capsys.readouterr().err
+    assert "name the folder of its weights" in capsys.readouterr().err
     assert launcher.main(["nowhere", "--print"]) == 2
     assert "no model 'nowhere'" in capsys.readouterr().err

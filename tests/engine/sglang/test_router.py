@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine.sglang.http import HttpSettings, HttpTransport, generate_body
+from engine.sglang.forms import generate_body
+from engine.sglang.http import HttpSettings, HttpTransport
 from engine.sglang.payload import read_options
 from engine.sglang.transport import Part
 from tests.support.waiting import until
