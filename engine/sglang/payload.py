@@ -34,9 +34,11 @@ def to_pcm16(audio: npt.NDArray[np.float32]) -> bytes:
     return pcm.tobytes()
 
 
-def as_url(pcm: bytes, options: Mapping[str, float] = MappingProxyType({})) -> str:
-    """The payload of an HTTP request; `options` are what `read_options` finds."""
-    said = "".join(f"{name}={value:g};" for name, value in options.items())
+def as_url(pcm: bytes, options: Mapping[str, float | str] = MappingProxyType({})) -> str:
+    """The payload of an HTTP request; `options` are what `read_options` finds, where they are numbers."""
+    said = "".join(
+        f"{name}={value if isinstance(value, str) else f'{value:g}'};" for name, value in options.items()
+    )
     return f"{MEDIA_TYPE}{said}base64,{base64.b64encode(pcm).decode('ascii')}"
 
 
