@@ -18,7 +18,7 @@ import pytest
 
 import streaming.access.auth
 import streaming.observe.hygiene
-from engine.sglang import http as engine_http
+from engine.sglang import forms as engine_forms
 from streaming.access import naming, posting, sites
 from streaming.audio import demux, splice
 from streaming.audio import samples as audio
@@ -114,7 +114,7 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
     "deepgram query": (query, "_wrong", raising),
     "recordings": (demux, "_mixed", lambda samples, tracks: np.log(samples)),
     "journal": (stored, "Damaged", raising),
-    "engine": (engine_http, "part_of", lambda message: raising()),
+    "engine": (engine_forms, "part_of", lambda message: raising()),
     "webhook answer": (posting, "MOST_HEADERS", "much"),
     "http": (streaming.access.auth.Authority, "caller", lambda self, secret: streaming.access.auth.ANYONE),
     "websocket": (greeting, "decoded", raising),
