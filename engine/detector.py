@@ -81,33 +81,37 @@ class TwoStageStream:
         """One verdict a frame; raises `ValueError` unless `audio` is a whole number of frames."""
         if len(audio) % FRAME:
             raise ValueError(f"{len(audio)} samples are not a whole number of {FRAME}-sample frames")
-        pcm = (np.clip(audio, -1.0, 1.0) * 32767.0).astype("<i2")
-        return [
-            self._judge(audio[start : start + FRAME], pcm[start : start + FRAME])
-            for start in range(0, len(audio), FRAME)
+        pcm = (np.clip(audio, -1.0, 1.0) * 32767.0).astype("<i2").tobytes()
+        cheap = [
+            bool(self._cheap.is_speech(pcm[at : at + 2 * FRAME], SAMPLE_RATE))
+            for at in range(0, len(pcm), 2 * FRAME)
         ]
+        awake = [self._awake(speech) for speech in cheap]
+        heard = self._neural.hear(audio, awake)
+        verdicts = []
+        for speech, listens, probability in zip(cheap, awake, heard, strict=True):
+            if not listens:
+                self._probability = 0.0
+            elif probability is not None:
+                self._probability = probability
+            verdicts.append(Voice(speech, self._probability))
+        return verdicts
 
-    def _judge(self, frame: Audio, pcm: npt.NDArray[np.int16]) -> Voice:
-        cheap = bool(self._cheap.is_speech(pcm.tobytes(), SAMPLE_RATE))
-        if cheap:
+    def _awake(self, speech: bool) -> bool:
+        """Whether the second stage listens to the next frame, of which this is the first one's verdict."""
+        if speech:
             self._since_speech = 0
         elif self._since_speech is not None:
             self._since_speech += FRAME
             if self._since_speech > self._hold:
                 self._since_speech = None
-        if self._gated and self._since_speech is None:
-            self._neural.skip(frame)
-            self._probability = 0.0
-        else:
-            heard = self._neural.hear(frame)
-            self._probability = self._probability if heard is None else heard
-        return Voice(cheap, self._probability)
+        return not self._gated or self._since_speech is not None
 
 
 class NeuralStage:
     """The recurrent network over one stream, on a fixed grid of windows.
 
-    While skipped it only keeps the newest windows; when it hears again it hears those first, so that its
+    While it sleeps it only keeps the newest windows; when it hears again it hears those first, so that its
     answers are nearly those of a network that always listened. It goes on from the state it fell asleep
     with, a state of silence: measured on meetings, a fresh state disagrees with an always listening network
     on 0.5-2 % of the frames, the kept one on 0-0.2 %.
@@ -115,41 +119,39 @@ class NeuralStage:
 
     def __init__(self, session: _Session, warmup: int) -> None:
         self._session = session
-        self._pending: list[Audio] = []
-        self._missing = WINDOW
-        self._tail: Floats = np.zeros(CONTEXT, np.float32)
+        # The context of the next window, and its samples that are there already.
+        self._rest: Floats = np.zeros(CONTEXT, np.float32)
         self._waiting: deque[Floats] = deque(maxlen=warmup)
         self._state: tuple[Floats, Floats] = (np.zeros(_STATE, np.float32), np.zeros(_STATE, np.float32))
 
-    def skip(self, frame: Audio) -> None:
-        """Take a frame without judging it."""
-        self._waiting.extend(self._windows(frame))
-
-    def hear(self, frame: Audio) -> float | None:
-        """Judge the windows that `frame` completes: the newest probability, None if it completes none."""
-        fresh = self._windows(frame)
-        if not fresh:
-            return None
-        batch = np.stack([*self._waiting, *fresh])
-        self._waiting.clear()
-        feeds = {"input": batch, "h": self._state[0], "c": self._state[1]}
-        output, hidden, cell = self._session.run(None, feeds)
-        self._state = (hidden, cell)
-        return float(np.ravel(output)[-1])
-
-    def _windows(self, frame: Audio) -> list[Floats]:
-        """Windows with their context, shape (CONTEXT + WINDOW,), that `frame` completes."""
-        done: list[Floats] = []
-        while len(frame) >= self._missing:
-            window = np.concatenate([*self._pending, frame[: self._missing]])
-            done.append(np.concatenate([self._tail, window]).astype(np.float32, copy=False))
-            self._tail = window[-CONTEXT:]
-            frame = frame[self._missing :]
-            self._pending, self._missing = [], WINDOW
-        if len(frame):
-            self._pending.append(np.array(frame, np.float32))
-            self._missing -= len(frame)
-        return done
+    def hear(self, audio: Audio, awake: Sequence[bool]) -> list[float | None]:
+        """The newest probability for each frame of `audio`, None where a frame completes no window or it is
+        not `awake`. All windows go through the network in one call: three of a packet of 0.1 s take two
+        thirds of the time of three calls."""
+        before = len(self._rest) - CONTEXT
+        samples = np.concatenate((self._rest, audio))
+        count = (len(samples) - CONTEXT) // WINDOW
+        batch: list[Floats] = []
+        judged: list[tuple[int, int]] = []  # a frame, and which of the batch it completes
+        for number in range(count):
+            window = samples[number * WINDOW : (number + 1) * WINDOW + CONTEXT]
+            frame = ((number + 1) * WINDOW - before - 1) // FRAME
+            if awake[frame]:
+                batch += (*self._waiting, window)
+                self._waiting.clear()
+                judged.append((frame, len(batch) - 1))
+            else:
+                self._waiting.append(window)
+        self._rest = samples[count * WINDOW :]
+        heard: list[float | None] = [None] * len(awake)
+        if batch:
+            feeds = {"input": np.stack(batch), "h": self._state[0], "c": self._state[1]}
+            output, *state = self._session.run(None, feeds)
+            self._state = (state[0], state[1])
+            values = np.ravel(output).tolist()
+            for frame, place in judged:
+                heard[frame] = values[place]
+        return heard
 
 
 @lru_cache(maxsize=1)
