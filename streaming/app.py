@@ -36,11 +36,12 @@ from streaming.observe.pulse import Pulse
 from streaming.observe.tracing import UNTRACED, Tracing, tracing_for
 from streaming.sessions.admission import Admission, memory_used
 from streaming.sessions.history import History
-from streaming.sessions.keeping import background, joined, keeping, tending
+from streaming.sessions.keeping import joined, keeping, tending
 from streaming.sessions.ports import unrecorded
 from streaming.sessions.registry import Sessions
 from streaming.sessions.services import Services, no_voices
 
+from .background import background
 from .errors import SettingsError
 from .heap import give_back, one_heap, trimmer
 from .settings import EngineSettings, Settings, voices_folder

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from streaming.sessions.admission import MEMORY_SHARE, memory_there_is
 
+from .background import background
 from .errors import SettingsError
 from .settings import Settings
 
@@ -77,13 +78,14 @@ class Crew:
     async def run(self, stop: asyncio.Event) -> int:
         """Until `stop`, or one of the processes does not come up at first; 0 where all ended well, else the
         first other status."""
-        stopping = asyncio.create_task(stop.wait())
-        stopping.add_done_callback(lambda _: self._stop.set())
-        async with asyncio.TaskGroup() as group:
+        async with background(self._pass_on(stop)), asyncio.TaskGroup() as group:
             for number in range(self._count):
                 group.create_task(self._keep(number))
-        stopping.cancel()
         return self._status
+
+    async def _pass_on(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._stop.set()
 
     async def _keep(self, number: int) -> None:
         """Have a process with this number, again and again."""

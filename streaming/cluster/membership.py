@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+from streaming.background import background
 from streaming.kept.journal import Journal
 
 from .redis_store import PREFIX, RedisStore
@@ -57,13 +58,10 @@ class Membership:
         """Be one of them for as long as the block lasts."""
         await self._beat()
         self._journal.sure = self.sure
-        task = asyncio.create_task(self._run())
         try:
-            yield
+            async with background(self._run()):
+                yield
         finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
             with suppress(*self._store.failures):
                 await asyncio.to_thread(self._store.redis.delete, self._key)
 

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from streaming.access.posting import PostError, post, target_of
+from streaming.background import first_of
 from streaming.observe.metrics import Metrics
 from streaming.settings import WebhookSettings
 from streaming.wire.messages import Ended, Segment, Speaker
@@ -135,12 +136,9 @@ class Webhooks:
             due = await asyncio.to_thread(self._journal.store.next_due)
         if due is not None and len(self._under_way) < AT_ONCE:
             seconds = min(max((due - self._journal.now()) / 1000, 0.1), LOOK_S)
-        waits = [asyncio.create_task(event.wait()) for event in (self._journal.written, self._news)]
-        try:
-            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await first_of(self._journal.written.wait(), self._news.wait())
 
     async def _deliver(self, delivery: Delivery) -> None:
         try:

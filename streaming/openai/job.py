@@ -62,13 +62,15 @@ class Job:
         await self._feeding
         self._check()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Nobody waits for the rest: what was not decoded yet is not decoded any more. Again: nothing."""
         self._feeding.cancel()
         self.entry.waiting.discard(self._news)
         self._live.detach(self, for_good=True)
         if self.entry.outcome is None:
             self._live.give_up()
+        # What was wrong with the file is told by `said`, to whoever still listens.
+        await asyncio.gather(self._feeding, return_exceptions=True)
 
     # -- as the session's client -----------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import replace
@@ -15,6 +14,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from streaming.access.auth import ANYONE, CALLER
+from streaming.background import first_of
 from streaming.sessions.services import Services
 from streaming.sockets.draining import Body
 from streaming.wire.errors import WireError, shown
@@ -112,7 +112,7 @@ class Routes:
             if asked.language is None and len(languages) == 1:
                 asked = replace(asked, language=languages[0])  # the only one it can be
             job = Job(asked, services, lease, request.headers.get("traceparent"))
-            stack.callback(job.close)
+            stack.push_async_callback(job.close)
             stack.enter_context(services.sessions.seat())
             if asked.stream:
                 return _Events(_events(job, asked), stack.pop_all())
@@ -159,15 +159,7 @@ async def _events(job: Job, asked: Wanted) -> AsyncIterator[bytes]:
 
 
 async def _whole(request: Request, job: Job, asked: Wanted) -> Response:
-    gone, done = asyncio.create_task(_gone(request)), asyncio.create_task(_listen(job))
-    try:
-        await asyncio.wait((gone, done), return_when=asyncio.FIRST_COMPLETED)
-        if not done.done():
-            raise ApiError(499, "the client left", code="client_left")
-        await done
-    finally:
-        gone.cancel()
-        done.cancel()
+    await first_of(_listen(job), _gone(request))
     body = answer(job.entry.log, asked, job.entry.id)
     if isinstance(body, str):
         return PlainTextResponse(body, media_type=FORMATS[asked.format].media)
@@ -182,6 +174,7 @@ async def _listen(job: Job) -> None:
 async def _gone(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+    raise ApiError(499, "the client left", code="client_left")
 
 
 def _only_post(request: Request) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from engine.dispatcher import Load
+from streaming.background import background
 from streaming.errors import Congested
 from streaming.observe.metrics import Histogram, Metrics
 from streaming.settings import AdmissionSettings
@@ -132,13 +133,8 @@ class Admission:
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
         """Look for as long as the block lasts."""
-        task = asyncio.create_task(self._watch())
-        try:
+        async with background(self._watch()):
             yield
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
     async def _watch(self) -> None:
         while True:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import logging
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
+from streaming.background import background
 from streaming.errors import SettingsError
 from streaming.kept.journal import Journal
 from streaming.kept.keptaudio import AudioKeeper
@@ -25,8 +24,6 @@ from streaming.settings import Settings, journal_folder
 from .history import History
 from .ports import Peers
 from .services import Services
-
-logger = logging.getLogger("seamscribe")
 
 DATABASE = "journal.sqlite3"
 AUDIO = "audio"
@@ -130,25 +127,6 @@ async def joined(history: History | None, address: str) -> AsyncIterator[Peers |
     member = vars(import_module("streaming.cluster.membership"))["Membership"](history.journal, address)
     async with member.joined():
         yield member
-
-
-@asynccontextmanager
-async def background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Do the work, which has no end, for as long as the block lasts. If it fails it is logged, once."""
-    task = asyncio.create_task(_logged(work))
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
-async def _logged(work: Coroutine[Any, Any, None]) -> None:
-    try:
-        await work
-    except Exception:
-        logger.exception("upkeep failed and is not done any more")
 
 
 @contextmanager

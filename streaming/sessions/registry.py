@@ -324,8 +324,10 @@ class Sessions:
             await session.run()
         finally:
             del self._running[session]
-            self.close(entry)
-            self._look()
+            try:
+                self.close(entry)
+            finally:
+                self._look()
 
     def _look(self) -> None:
         if not self._connections and not self._running:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from msgspec.structs import replace
 
 from streaming.access.auth import Caller
 from streaming.access.keys import Scope
+from streaming.background import first_of
 from streaming.errors import InternalFault, NothingLive, ReadRefused, Restarting, SlowReader, TooManyReaders
 from streaming.sessions.live import short
 from streaming.sessions.registry import Entry
@@ -121,18 +121,10 @@ class Reader:
         self._services.metrics.readers.add()
         logger.info("session %(session)s has a reader", {"session": short(entry.id)})
         entry.readers += 1
-        watching = asyncio.create_task(self._watch())
-        writing = asyncio.create_task(self._write(entry, writer))
         try:
-            await asyncio.wait((watching, writing), return_when=asyncio.FIRST_COMPLETED)
+            await first_of(self._watch(), self._write(entry, writer))
         finally:
             entry.readers -= 1
-            for task in (watching, writing):
-                task.cancel()
-            results = await asyncio.gather(watching, writing, return_exceptions=True)
-        for result in results:
-            if isinstance(result, Exception):
-                raise result
 
     async def _write(self, entry: Entry, writer: Writer) -> None:
         if entry.ready is not None:

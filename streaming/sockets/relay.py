@@ -7,6 +7,7 @@ What is passed on carries `HOP`, and is not passed on again.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -18,12 +19,15 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.typing import Subprotocol
 
-from streaming.errors import Restarting, SlowReader
+from streaming.background import first_of
+from streaming.errors import InternalFault, Restarting, SlowReader
 from streaming.sessions.services import Services
 from streaming.wire.errors import CloseCode
 
 from .transport import SocketChannel
 from .writer import CLOSE_S, Channel, ChannelClosed
+
+logger = logging.getLogger("seamscribe")
 
 HOP = "seamscribe-hop"
 HOPPED = (HOP.encode(), b"1")
@@ -80,14 +84,17 @@ class Through:
 
     async def run(self) -> None:
         """Until either side closes; raises nothing but cancellation."""
-        tasks = [asyncio.create_task(work()) for work in (self._there, self._back, self._stopped.wait)]
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if self._stopped.is_set():
-            await self._close(CloseCode.RESTART, Restarting().code)
-        self._far.transport.abort()
+        try:
+            await first_of(self._there(), self._back(), self._stopped.wait())
+            if self._stopped.is_set():
+                await self._close(CloseCode.RESTART, Restarting().code)
+        except SlowReader:
+            pass  # it is cut off
+        except Exception:
+            logger.exception("a connection to another process failed")
+            await self._close(CloseCode.FAULT, InternalFault().code)
+        finally:
+            self._far.transport.abort()
 
     async def _there(self) -> None:
         try:

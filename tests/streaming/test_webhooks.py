@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from streaming.access.posting import PostError
+from streaming.background import background
 from streaming.kept import webhooks as module
 from streaming.kept.journal import Journal
 from streaming.kept.log import Log, State
@@ -20,7 +21,6 @@ from streaming.kept.store import Store
 from streaming.kept.stored import Delivery
 from streaming.kept.webhooks import AT_ONCE, Announcer, Webhooks
 from streaming.observe.metrics import Metrics
-from streaming.sessions.keeping import background
 from streaming.settings import WebhookSettings
 from streaming.wire.messages import Ended, Named, Speaker, Start
 from streaming.wire.signature import sign, verify

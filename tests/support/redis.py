@@ -4,6 +4,7 @@ skipped."""
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -45,7 +46,7 @@ def running_redis(folder: Path, *arguments: str) -> Iterator[tuple[str, subproce
     )
     try:
         until = time.monotonic() + 20
-        while not place.exists():
+        while not _listens(place):
             assert time.monotonic() < until, "Redis did not come up"
             assert process.poll() is None, "Redis ended"
             time.sleep(0.01)
@@ -53,3 +54,9 @@ def running_redis(folder: Path, *arguments: str) -> Iterator[tuple[str, subproce
     finally:
         process.kill()
         process.wait()
+
+
+def _listens(place: Path) -> bool:
+    """That the socket is there says nothing yet: it is bound a moment before it listens."""
+    with socket.socket(socket.AF_UNIX) as one:
+        return one.connect_ex(str(place)) == 0
