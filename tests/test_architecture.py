@@ -35,7 +35,7 @@ ALLOWED: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 # The service's floors, from the ground up: a module imports from its own floor and those below.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("streaming.core", "streaming.wire", "streaming.version", "streaming.heap"),
+    ("streaming.core", "streaming.wire", "streaming.version", "streaming.heap", "streaming.background"),
     ("streaming.errors", "streaming.denial"),
     ("streaming.dialects", "streaming.cluster.settings"),
     ("streaming.access", "streaming.audio", "streaming.observe"),
