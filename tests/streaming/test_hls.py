@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import Request
 
 from clients.aio import connect
+from streaming.web.hls import Hls
 from streaming.wire.hls import HELD_MS, SEGMENT_MS, Segments
 from streaming.wire.messages import Segment, Start
-from tests.streaming.test_webvtt import drained, talks
+from tests.streaming.test_webvtt import drained, idle, said, slow_disk, state, talks
 from tests.support.keys import SPEAK, locked
 from tests.support.server import server
 from tests.support.sound import s16, speech
@@ -46,6 +50,33 @@ def test_a_listed_segment_never_changes_and_nothing_is_left_out(
     assert playlist.count("#EXTINF:") == segments.listed > 0
     assert playlist.endswith("#EXT-X-ENDLIST\n")
     assert all(float(length) <= 6 for length in re.findall(r"#EXTINF:([\d.]+)", playlist))
+
+
+def test_a_cue_stands_in_every_segment_that_it_reaches_into() -> None:
+    segments = Segments()
+    segments.receive(state(1, said("one two", at_ms=SEGMENT_MS - 200), final=True))
+    segments.advance(3 * SEGMENT_MS + HELD_MS, over=False)
+    assert ["one two" in segments.segment(n, 0) for n in range(segments.listed)] == [True, True, False]
+
+
+def test_what_is_listed_stays_listed_and_the_last_is_as_long_as_was_heard() -> None:
+    segments = Segments()
+    segments.advance(SEGMENT_MS + HELD_MS, over=False)
+    segments.advance(0, over=False)
+    assert segments.listed == 1
+    segments.advance(SEGMENT_MS + 2000, over=True)
+    assert re.findall(r"#EXTINF:([\d.]+)", segments.playlist("")) == ["6.000", "2.000"]
+
+
+async def test_no_player_sees_what_a_crash_could_take_back() -> None:
+    disk, entry = slow_disk()
+    services: Any = SimpleNamespace(sessions=SimpleNamespace(find={"s": entry}.get))
+    scope = {"type": "http", "path_params": {"id": "s"}, "query_string": b"", "headers": []}
+    answer = asyncio.create_task(Hls(services).playlist(Request(scope)))
+    await idle()
+    assert (disk.asked, answer.done()) == ([1], False)
+    disk.written.set()
+    assert b"captions/0.vtt" in (await answer).body
 
 
 @pytest.mark.e2e

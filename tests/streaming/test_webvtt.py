@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from clients.aio import Stream, connect
 from streaming.kept.log import Log
-from streaming.sessions.registry import Entry
+from streaming.sessions.ports import Unrecorded
+from streaming.sessions.registry import Entry, Outcome
 from streaming.web import webvtt
 from streaming.wire.cues import OVERHANG_MS
 from streaming.wire.growing import GrowingCues
@@ -190,6 +191,45 @@ async def test_silence_is_filled_with_comments(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(webvtt, "LOOK_S", 0.001)
     said = webvtt._said(Log(), Entry("s"))
     assert [await anext(said) for _ in range(3)] == ["WEBVTT\n", webvtt.BEAT, webvtt.BEAT]
+    await said.aclose()  # type: ignore[attr-defined]
+
+
+class SlowDisk(Unrecorded):
+    """Notes what is waited for; nothing is written before `written`."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.written = asyncio.Event()
+
+    async def on_disk(self, seq: int) -> None:
+        self.asked.append(seq)
+        await self.written.wait()
+
+
+def slow_disk() -> tuple[SlowDisk, Entry]:
+    """A session that has ended, whose words are not written yet."""
+    disk = SlowDisk()
+    entry = Entry("s", recorder=disk)
+    entry.put(state(1, WORDS, final=True))
+    entry.finish(Outcome())
+    return disk, entry
+
+
+async def idle() -> None:
+    """Let everybody go on who can."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def test_nobody_reads_what_a_crash_could_take_back() -> None:
+    disk, entry = slow_disk()
+    said = webvtt._said(entry.log, entry)
+    assert await anext(said) == "WEBVTT\n"
+    text = asyncio.ensure_future(anext(said))
+    await idle()
+    assert (disk.asked, text.done()) == ([1], False)
+    disk.written.set()
+    assert "We walked" in await text
     await said.aclose()  # type: ignore[attr-defined]
 
 

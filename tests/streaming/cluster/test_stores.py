@@ -179,6 +179,35 @@ def test_who_claims_again_writes_again(url: str) -> None:
     assert not a.claim("nobody")
 
 
+def test_whoever_claimed_has_it_also_where_another_lets_go_of_it_late(url: str) -> None:
+    a, b = shared(emptied(url), "a"), shared(url, "b")
+    written(a, "s")
+    lives(b)
+    assert b.claim("s")
+    assert b.unfinished() == []
+    a.write(Batch(left={"s": True}))
+    assert b.unfinished() == []
+
+
+def test_who_wakes_learns_once_what_others_took(url: str) -> None:
+    a, b = shared(emptied(url), "a"), shared(url, "b")
+    written(a, "s")
+    written(a, "mine")
+    assert a.taken() == []
+    assert b.claim("s")
+    assert (a.taken(), b.taken()) == (["s"], [])
+    assert a.write(naming(9, "Eve")).lost == {"s"}
+    assert a.taken() == []
+
+
+def test_what_was_deleted_was_claimed_by_nobody(url: str) -> None:
+    a, b = shared(emptied(url), "a"), shared(url, "b")
+    written(a, "s")
+    assert b.delete("s")
+    assert a.write(naming(8, "Ann")).lost == frozenset()
+    assert a.load("s") is None
+
+
 def test_unfinished_is_what_no_living_process_has(url: str) -> None:
     a, b = shared(emptied(url), "a"), shared(url, "b")
     for number, id in enumerate(("s", "t", "u")):
