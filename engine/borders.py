@@ -9,12 +9,11 @@ Where it does not (5 others of the 132), the words are forced as they stand. All
 
 from __future__ import annotations
 
-import unicodedata
 from collections import Counter
 from dataclasses import replace
 
 from engine.contract import Capabilities, Hypothesis, RecognitionTask, Recognizer
-from engine.units import is_unspaced
+from engine.units import is_unspaced, letters
 
 
 class Bordered:
@@ -52,7 +51,7 @@ def rejoined(task: RecognitionTask, heard: Hypothesis) -> Hypothesis | None:
     """What `heard`, the reply to the loosened task, says after the prefix of `task`; None where it
     contradicts the prefix."""
     last = task.prefix[-1]
-    if not heard.words or _letters(heard.words[0].text) != _letters(last.text):
+    if not heard.words or letters(heard.words[0].text) != letters(last.text):
         return None
     edge = max(last.end, task.start)
     words = []
@@ -61,7 +60,3 @@ def rejoined(task: RecognitionTask, heard: Hypothesis) -> Hypothesis | None:
         edge = max(word.end, start)
         words.append(replace(word, start=start, end=edge))
     return replace(heard, words=tuple(words))
-
-
-def _letters(text: str) -> str:
-    return "".join(char for char in text if unicodedata.category(char)[0] in "LNM")

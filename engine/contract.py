@@ -6,7 +6,7 @@ session's clock, spans half-open. Arrays handed over are read-only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Protocol
@@ -96,6 +96,8 @@ class RecognitionTask:
     attempt: int = 0
     hurry: bool = False
     """The system is loaded: rather a rougher answer than a later one."""
+    progress: Callable[[int], None] | None = None
+    """Told, while a long task runs, up to which sample its output has come; an engine may not know."""
 
     @property
     def end(self) -> int:
@@ -129,6 +131,10 @@ class Capabilities:
     forced_prefix: bool = True
     context_text: bool = True
     speaker_tags: bool = False
+    recording_s: float | None = None
+    """Audio of one task that a recording is best given; None: no more than a live window."""
+    tries: int = 3
+    """Attempts at one window that ask differently, the first included."""
     concurrency: int = 1
     """Tasks it usefully runs at once."""
 

@@ -31,6 +31,12 @@ _TRAILING_VOWELS = "\u0e30\u0e32\u0e33\u0e45\u0eb0\u0eb2\u0eb3"
 """Letters by category, yet unreadable without the consonant before them."""
 
 
+def letters(text: str) -> str:
+    """What two decodes of one word must agree on: its letters, marks and digits, without case and width."""
+    plain = unicodedata.normalize("NFKC", text).casefold()
+    return "".join(char for char in plain if unicodedata.category(char)[0] in "LNM")
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """One word or character; `start` and `end` are positions in the token sequence.

@@ -7,17 +7,20 @@ import re
 from dataclasses import replace
 
 from engine.contract import SAMPLE_RATE, Hypothesis, RecognitionTask
-from engine.guards import GuardLimits
+from engine.guards import GuardLimits, weight
 
 from .ladder import Rung, rung_of
 from .serving import Ask, LanguageUntold, ModelFacts, Reply
-from .text_words import estimated_words, readable
+from .text_words import apart, continued, estimated_words, readable
 
 NATIVE_S = 30.0
 AUDIO_TOKENS_PER_S = 2.1
 MOST_BUDGET = 200
 """The route refuses more, however dense the speech."""
 LEAST_BUDGET = 16
+DENSE = 3.5
+"""Letters a token, a character of a script without spaces counting three, from which an output is taken for
+one that filled its budget."""
 _CONTROL = re.compile(r"<\|[^|<>]*\|>")
 
 
@@ -65,13 +68,12 @@ class FunAsrServing(LanguageUntold):
         )
 
     def read(self, task: RecognitionTask, ask: Ask, reply: Reply) -> Hypothesis:
-        """Words behind the prefix: what the output repeats of it is left out by its share of the text."""
-        words = estimated_words(readable(_CONTROL.sub("", reply.text)), replace(task, prefix=()))
-        if task.prefix:
-            known = task.prefix[-1].end
-            words = [word for word in words if (word.start + word.end) // 2 >= known]
-        reply = replace(reply, full=reply.full or len(reply.ids) >= ask.max_new_tokens)
-        return Hypothesis(tuple(words), reply.finish)
+        """Words behind the prefix; what the output repeats of it is left out."""
+        text = readable(_CONTROL.sub("", reply.text))
+        words = apart(estimated_words(text, replace(task, prefix=())))
+        # Its route does not tell how an output ended, and its words have no times of their own.
+        full = reply.full or (not reply.told and weight(text, ask.guard) >= DENSE * ask.max_new_tokens)
+        return Hypothesis(continued(words, task.prefix), replace(reply, full=full).finish)
 
 
 def budget(seconds: float) -> int:

@@ -15,6 +15,10 @@ class Rung:
     others."""
     temperature: float = 0.0
     repetition_penalty: float = 1.0
+    budget: float = 1.0
+    """What the output budget is multiplied by."""
+    split: bool = False
+    """Whether the window is cut at its quietest place and its halves are decoded one after the other."""
 
 
 def rung_of(ladder: Sequence[Rung], attempt: int) -> Rung:

@@ -1,22 +1,20 @@
 """MOSS-Transcribe-Diarize on SGLang-Omni: words, times and local speakers in one marked-up output. PURE.
 
-The output is `[start][S01]text[end][start][S02]text[end]`, seconds as plain decimals, and comes damaged in
-every way: a missing end, an end that is also the next start, a tag with one digit, a cut last bracket.
-Everything that can be read is kept; nothing that was said is dropped for a missing mark.
+The output is `[start][S01]text[end][start][S02]text[end]`, seconds as plain decimals (see `markup.py`).
 """
 
 from __future__ import annotations
 
 import math
-import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from engine.contract import SAMPLE_RATE, Hypothesis, RecognitionTask, Word
 from engine.guards import GuardLimits
 
 from .ladder import Rung, rung_of
+from .markup import MARKUP, MarkupReader, Segment, parse, settle
 from .serving import Ask, LanguageUntold, ModelFacts, Reply
-from .text_words import estimated_words, readable
+from .text_words import apart, continued, estimated_words
 
 NATIVE_S = 5400.0
 AUDIO_TOKENS_PER_S = 13.4
@@ -33,28 +31,14 @@ INSTRUCTION = (
 """What makes the model write speakers and times: a prompt of ours replaces the default one, so it is sent
 every time, with anything else behind it."""
 
-_MARK = re.compile(r"\[\s*(?:(?P<time>\d+(?:\.\d*)?)|[Ss]\s*(?P<speaker>\d+))\s*\]")
-_CUT = re.compile(r"\[\s*(?:[Ss]?\s*\d*(?:\.\d*)?)\s*$")
-_CONTROL = re.compile(r"<\|(?:im_start|im_end|endoftext)\|>")
-MARKUP = re.compile(r"\[\s*(?:\d+(?:\.\d*)?|[Ss]\s*\d+)\s*\]")
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """One stretch of one speaker; seconds from the audio's beginning, None where no mark says it."""
-
-    text: str
-    start: float | None
-    end: float | None
-    speaker: int | None
-
-
 LADDER = (
     Rung(context=True),
-    Rung(context=False),
-    Rung(context=False, temperature=0.1),
-    Rung(context=False, temperature=0.2, repetition_penalty=1.1),
+    Rung(context=False, budget=2.0),
+    Rung(context=False, budget=2.0, temperature=0.1),
+    Rung(context=False, budget=2.0, temperature=0.1, repetition_penalty=1.1),
+    Rung(context=False, budget=2.0, temperature=0.1, repetition_penalty=1.1, split=True),
 )
+"""0.1 is what ends the loops of some GPUs; a penalty is heeded by SGLang-Omni from 0.1.9 on."""
 
 
 class MossTdServing(LanguageUntold):
@@ -71,6 +55,8 @@ class MossTdServing(LanguageUntold):
             word_times=False,
             forced_prefix=False,
             speaker_tags=True,
+            recording_s=NATIVE_S,
+            tries=len(LADDER),
             pipeline="MossTranscribeDiarizePipelineConfig",
             weights_gib=1.6,
         )
@@ -84,8 +70,10 @@ class MossTdServing(LanguageUntold):
         rung = rung_of(LADDER, task.attempt)
         seconds = len(task.audio) / SAMPLE_RATE
         return Ask(
-            max_new_tokens=budget(seconds),
+            max_new_tokens=budget(seconds, rung.budget),
             guard=GuardLimits(audio_s=seconds, markup=MARKUP),
+            follow=Follower,
+            split=rung.split,
             text=prompt(task, context=rung.context),
             temperature=rung.temperature,
             repetition_penalty=rung.repetition_penalty,
@@ -93,17 +81,13 @@ class MossTdServing(LanguageUntold):
         )
 
     def read(self, task: RecognitionTask, ask: Ask, reply: Reply) -> Hypothesis:
-        """Words with local tags. Those that the prefix holds already are left out by their times: the
-        model cannot be made to begin with them."""
+        """Words with local tags. Those that the prefix holds already are left out: the model cannot be made
+        to begin with them."""
         seconds = len(task.audio) / SAMPLE_RATE
-        segments = settle(parse(readable(_CONTROL.sub("", reply.text))), seconds)
         words: list[Word] = []
-        for segment in segments:
+        for segment in settle(parse(reply.text), seconds):
             words += _words(segment, task)
-        if task.prefix:
-            known = task.prefix[-1].end
-            words = [word for word in words if (word.start + word.end) // 2 >= known]
-        return Hypothesis(tuple(words), reply.finish)
+        return Hypothesis(continued(words, task.prefix), reply.finish)
 
 
 def prompt(task: RecognitionTask, *, context: bool = True) -> str:
@@ -116,9 +100,23 @@ def prompt(task: RecognitionTask, *, context: bool = True) -> str:
     return "\n".join(parts)
 
 
-def budget(seconds: float) -> int:
+class Follower:
+    """How far an output has come, by its newest time mark."""
+
+    def __init__(self) -> None:
+        self._reader = MarkupReader()
+        self._read = 0
+
+    def reached(self, text: str) -> float | None:
+        """Seconds of the audio that the output `text`, as long as it is by now, has behind it."""
+        self._reader.feed(text[self._read :])
+        self._read = len(text)
+        return self._reader.reached
+
+
+def budget(seconds: float, factor: float = 1.0) -> int:
     """Output tokens for `seconds` of audio, clamped to what the context leaves."""
-    wanted = max(LEAST_BUDGET, math.ceil(TOKENS_PER_S * seconds))
+    wanted = math.ceil(factor * max(LEAST_BUDGET, math.ceil(TOKENS_PER_S * seconds)))
     room = CONTEXT_TOKENS - math.ceil(AUDIO_TOKENS_PER_S * seconds) - 1024
     if room < LEAST_BUDGET:
         raise ValueError(
@@ -127,53 +125,10 @@ def budget(seconds: float) -> int:
     return min(wanted, room)
 
 
-def parse(output: str) -> list[Segment]:
-    """Segments of any output, damaged or not; all its text is in them, in order."""
-    segments: list[Segment] = []
-    text, start, speaker = "", None, None
-    waiting: float | None = None
-    position = 0
-    output = _CUT.sub("", output)
-    for mark in _MARK.finditer(output):
-        text += output[position : mark.start()]
-        position = mark.end()
-        if mark["time"] is not None:
-            waiting = float(mark["time"])
-            if text.strip():
-                segments.append(Segment(text.strip(), start, waiting, speaker))
-                # The next segment may lack a start of its own: then this end is the best guess.
-                text, start = "", waiting
-            else:
-                start = waiting
-        else:
-            if text.strip():
-                segments.append(Segment(text.strip(), start, None, speaker))
-                text, start = "", None
-            speaker = int(mark["speaker"])
-    text += output[position:]
-    if text.strip():
-        segments.append(Segment(text.strip(), start, None, speaker))
-    return segments
-
-
-def settle(segments: list[Segment], seconds: float) -> list[Segment]:
-    """Segments with times inside the audio, in order, none missing: a gap is shared between neighbours."""
-    out: list[Segment] = []
-    floor = 0.0
-    for index, segment in enumerate(segments):
-        start = floor if segment.start is None else min(max(segment.start, floor), seconds)
-        following = next((s.start for s in segments[index + 1 :] if s.start is not None), None)
-        end = segment.end if segment.end is not None else following
-        end = min(max(seconds if end is None else end, start), seconds)
-        out.append(replace(segment, start=start, end=end))
-        floor = start if segment.end is None else end
-    return out
-
-
 def _words(segment: Segment, task: RecognitionTask) -> list[Word]:
     low = task.start + round((segment.start or 0.0) * SAMPLE_RATE)
     high = task.start + round((segment.end or 0.0) * SAMPLE_RATE)
     # Laid over the segment whatever the prefix says: words of the prefix are told apart by their times.
     free = replace(task, prefix=())
     tag = None if segment.speaker is None else f"S{segment.speaker:02d}"
-    return [replace(word, tag=tag) for word in estimated_words(segment.text, free, low, high)]
+    return [replace(word, tag=tag) for word in apart(estimated_words(segment.text, free, low, high))]

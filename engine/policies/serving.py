@@ -5,7 +5,7 @@ PURE. The mechanism (`engine/sglang`) holds one policy and knows no model; a pol
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -34,6 +34,10 @@ class ModelFacts:
     forced_prefix: bool = True
     context_text: bool = True
     speaker_tags: bool = False
+    recording_s: float | None = None
+    """Audio of one request that a recording is best given; None: no more than live windows have."""
+    tries: int = 3
+    """Steps of its retry ladder."""
     languages: tuple[str, ...] = ()
     pipeline: str | None = None
     """The class that configures it for SGLang-Omni; None where SGLang itself serves it."""
@@ -60,6 +64,18 @@ class Ask:
     language: str | None = None
     detects: bool = False
     logprobs: bool = False
+    follow: Callable[[], Follower] | None = None
+    """Makes what tells, of an output that grows, how far into the audio it is; None: nothing does."""
+    split: bool = False
+    """Ask for both halves of the audio by themselves instead, cut where it is quietest."""
+
+
+class Follower(Protocol):
+    """Watches one output that grows."""
+
+    def reached(self, text: str) -> float | None:
+        """Seconds of the audio that the output so far has behind it; None where it does not say."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +88,8 @@ class Reply:
     alarm: Alarm | None = None
     """Why a guard stopped it while it ran."""
     logprobs: tuple[float, ...] = ()
+    told: bool = True
+    """Whether the engine said how it ended; else nobody knows whether it is `full`."""
 
     @property
     def looped(self) -> bool:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from engine.align import timed_words
-from engine.contract import RecognitionTask, Word
+from engine.contract import SAMPLE_RATE, RecognitionTask, Word
 from engine.spread import spread_frames
-from engine.units import split_units
+from engine.units import is_unspaced, letters, split_units
+
+_NEAR = round(2.5 * SAMPLE_RATE)
+"""How far the times of one word may lie apart in two decodes."""
+_COMPARED = 6
+"""Words before a place that are compared with the last committed ones."""
 
 
 def estimated_words(
@@ -28,6 +36,44 @@ def estimated_words(
     return timed_words(units, frames, (), audio, (low, high))
 
 
+def apart(words: Sequence[Word]) -> list[Word]:
+    """The same, where the text before them is another one: a space between, in scripts that have any."""
+    return [
+        replace(word, space=word.space or (not i and not is_unspaced(word.text[0])))
+        for i, word in enumerate(words)
+    ]
+
+
 def readable(text: str) -> str:
     """`text` without replacement characters: what a cut character looks like in a finished output."""
     return text.replace("\N{REPLACEMENT CHARACTER}", "")
+
+
+def continued(words: Sequence[Word], prefix: Sequence[Word]) -> tuple[Word, ...]:
+    """Those of `words`, a reply to the whole window, that come after `prefix`.
+
+    Two decodes rarely give a word the same time. So among the places near the end of the prefix that one
+    counts before which most of the last committed words stand again, and the nearest of such; where nothing
+    stands again, time alone.
+    """
+    if not prefix:
+        return tuple(words)
+    known = prefix[-1].end
+    best, score = sum((word.start + word.end) // 2 < known for word in words), (0, 0)
+    for place in range(1, len(words) + 1):
+        apart = abs(words[place - 1].end - known)
+        again = _again(words[:place], prefix) if apart <= _NEAR else 0
+        if again >= min(2, len(prefix)):
+            best, score = max((best, score), (place, (again, -apart)), key=lambda one: one[1])
+    edge, out = known, []
+    for word in words[best:]:
+        start = max(word.start, edge)
+        edge = max(word.end, start)
+        out.append(replace(word, start=start, end=edge))
+    return tuple(out)
+
+
+def _again(words: Sequence[Word], prefix: Sequence[Word]) -> int:
+    """How many of the last words of both are the same, at the same places counted from the end."""
+    pairs = zip(words[: -_COMPARED - 1 : -1], prefix[: -_COMPARED - 1 : -1], strict=False)
+    return sum(letters(one.text) == letters(other.text) for one, other in pairs)

@@ -7,16 +7,20 @@ here, so only what energy can tell is judged.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from engine.contract import SAMPLE_RATE, Finish, Hypothesis, RecognitionTask, join
-from engine.guards import Alarm, Finished, inspect
+from engine.contract import SAMPLE_RATE, Finish, Hypothesis, RecognitionTask, Word, join
+from engine.guards import MAX_PERIOD, Alarm, Finished, inspect
 from engine.spread import audible_s
+from engine.units import letters
 
 from .serving import Reply
 
+_ROUNDS = 4
+"""Times in a row from which the same words count as a loop."""
 QUIET = 1e-4
 """Audio that never exceeds this (-80 dBFS) holds no words."""
 ALONE_S = 60.0
@@ -26,7 +30,10 @@ missing end makes the output a cut one."""
 
 def judged(task: RecognitionTask, reply: Reply, heard: Hypothesis) -> tuple[Hypothesis, Alarm | None]:
     """`heard` with the words and the finish it deserves, and what was wrong."""
+    long = len(task.audio) > ALONE_S * SAMPLE_RATE
     if reply.alarm is not None:
+        if long and (kept := before_loop(heard.words)):
+            return replace(heard, words=kept, finish=Finish.LENGTH), reply.alarm
         return replace(heard, finish=Finish.LOOP), reply.alarm
     if heard.finish is Finish.LOOP:
         return heard, Alarm.LOOP
@@ -47,10 +54,25 @@ def judged(task: RecognitionTask, reply: Reply, heard: Hypothesis) -> tuple[Hypo
             return replace(heard, words=(), finish=Finish.STOP), alarm
         case Alarm.LENGTH:
             return replace(heard, finish=Finish.LENGTH), alarm
-        case Alarm.SHORT if output.audio_s > ALONE_S:
+        case Alarm.SHORT if long:
             return replace(heard, finish=Finish.LENGTH), alarm
         case _:
             return heard, alarm
+
+
+def before_loop(words: Sequence[Word]) -> tuple[Word, ...]:
+    """What was said before `words` began to repeat themselves at their end, one round of it included; nothing
+    where they do not."""
+    said = [letters(word.text) for word in words]
+    for period in range(1, len(said) // _ROUNDS + 1):
+        place = len(said)
+        while place > period and said[place - 1] == said[place - 1 - period]:
+            place -= 1
+        if len(said) - place >= (_ROUNDS - 1) * period:
+            return tuple(words[:place])
+        if period == MAX_PERIOD:
+            break
+    return ()
 
 
 def _after(task: RecognitionTask, sample: int) -> float:

@@ -15,12 +15,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.contract import SAMPLE_RATE, Capabilities, EngineError, Hypothesis, Priority, RecognitionTask
+from engine.contract import (
+    SAMPLE_RATE,
+    Capabilities,
+    EngineError,
+    Finish,
+    Hypothesis,
+    Priority,
+    RecognitionTask,
+)
 from engine.guards import Alarm, TokenGuard
-from engine.policies.serving import Ask, Reply, ServingPolicy
+from engine.policies.serving import Ask, Follower, Reply, ServingPolicy
 from engine.policies.verdict import judged
 from engine.tuning import Tally
 
+from .halves import LEAST, halves, joined
 from .payload import to_pcm16
 from .schedulers import Spread
 from .transport import Part, Request, Transport
@@ -28,6 +37,8 @@ from .transport import Part, Request, Transport
 PRIORITIES = {Priority.FINAL: 30, Priority.FIRST: 20, Priority.REFRESH: 10, Priority.BATCH: 0}
 """Ours, smaller first, as SGLang's, larger first."""
 
+BEYOND_S = 30.0
+"""An output whose times lie so far behind its audio tells of nothing any more."""
 SILENCE_PEAK = 1e-4
 """Audio that never exceeds this (-80 dBFS) is not sent: it holds no words, and models make some up."""
 
@@ -39,6 +50,8 @@ class ClientSettings:
     model: str
     concurrency: int = 64
     deadline_s: float = 30.0
+    deadline_per_audio_s: float = 0.5
+    """The deadline of long audio: so many seconds a second of it."""
     priorities: bool = True
     """Send priorities; the engine must have been started with priority scheduling."""
     stream_from: int = 48
@@ -75,6 +88,8 @@ class SglangRecognizer:
             forced_prefix=facts.forced_prefix,
             context_text=facts.context_text,
             speaker_tags=facts.speaker_tags,
+            recording_s=facts.recording_s,
+            tries=facts.tries,
             concurrency=settings.concurrency,
         )
 
@@ -93,7 +108,8 @@ class SglangRecognizer:
         self._check(task)
         if float(np.abs(task.audio).max(initial=0.0)) <= SILENCE_PEAK:
             return Hypothesis((), no_speech=1.0)
-        limit = self._settings.deadline_s
+        per_second = self._settings.deadline_per_audio_s
+        limit = max(self._settings.deadline_s, per_second * len(task.audio) / SAMPLE_RATE)
         try:
             async with asyncio.timeout(limit):
                 return await self._decode(task)
@@ -141,6 +157,8 @@ class SglangRecognizer:
 
     async def _hear(self, task: RecognitionTask, language: str | None, pcm: bytes) -> Hypothesis:
         ask = self._policy.ask(task, language)
+        if ask.split and len(task.audio) >= LEAST:
+            return await self._in_halves(task, language)
         reply = await self._run(task, ask, pcm)
         again = self._policy.astray(ask, reply)
         if again is not None:
@@ -154,6 +172,14 @@ class SglangRecognizer:
         if heard.language is not None:
             self._remember(task.session, heard.language)
         return heard
+
+    async def _in_halves(self, task: RecognitionTask, language: str | None) -> Hypothesis:
+        self.counters.note("split")
+        first, second = halves(task)
+        heard = await self._hear(first, language, to_pcm16(first.audio))
+        if heard.finish is not Finish.STOP:
+            return heard
+        return joined(heard, await self._hear(second, language, to_pcm16(second.audio)))
 
     async def _language(self, task: RecognitionTask, pcm: bytes) -> str | None:
         """The session's language where the policy must know it before it can ask."""
@@ -177,16 +203,21 @@ class SglangRecognizer:
     async def _run(self, task: RecognitionTask, ask: Ask, pcm: bytes) -> Reply:
         scheduler = self._spread.take(task.session)
         try:
-            return await self._watch(self._request(task, ask, pcm, scheduler), ask)
+            return await self._watch(self._request(task, ask, pcm, scheduler), ask, task)
         finally:
             self._spread.done(scheduler)
 
-    async def _watch(self, request: Request, ask: Ask) -> Reply:
+    async def _watch(self, request: Request, ask: Ask, task: RecognitionTask) -> Reply:
         guard = TokenGuard(ask.guard)
+        follower = None if ask.follow is None else ask.follow()
         last: Part | None = None
         async with aclosing(self._transport.generate(request)) as parts:
             async for part in parts:
+                if part.finish is not None and last is not None and not _goes_on(last, part):
+                    self.counters.note("reconciled")
                 last = part
+                if follower is not None and (alarm := self._follow(task, follower, part)) is not None:
+                    return self._reply(part, alarm)
                 alarm = guard.feed(part.ids, part.text)
                 if alarm is not None:
                     return self._reply(part, alarm)
@@ -196,9 +227,21 @@ class SglangRecognizer:
             raise EngineError("garbage", "the engine's answer ended without an end", retryable=True)
         self.counters["prompt_tokens"] += last.prompt_tokens
         self.counters["cached_tokens"] += last.cached_tokens
+        self.counters["output_tokens"] += last.output_tokens or len(last.ids)
         if last.finish == "abort":
             raise EngineError("aborted", last.detail or "the engine gave the request up", retryable=True)
         return self._reply(last, None)
+
+    @staticmethod
+    def _follow(task: RecognitionTask, follower: Follower, part: Part) -> Alarm | None:
+        """Tell how far the output is; an alarm where that is far behind the audio's end."""
+        reached = follower.reached(part.text)
+        if reached is None:
+            return None
+        seconds = len(task.audio) / SAMPLE_RATE
+        if task.progress is not None:
+            task.progress(task.start + round(min(reached, seconds) * SAMPLE_RATE))
+        return Alarm.FLOOD if reached > seconds + BEYOND_S else None
 
     def _request(self, task: RecognitionTask, ask: Ask, pcm: bytes, scheduler: int) -> Request:
         stream = ask.max_new_tokens >= self._settings.stream_from
@@ -231,4 +274,10 @@ class SglangRecognizer:
             full=part.finish == "length",
             alarm=alarm,
             logprobs=part.logprobs,
+            told=part.told,
         )
+
+
+def _goes_on(last: Part, end: Part) -> bool:
+    """Whether the terminal text is what was streamed, and perhaps more; outer space apart."""
+    return end.text.strip().startswith(last.text.strip().rstrip("\N{REPLACEMENT CHARACTER}"))

@@ -10,7 +10,7 @@ from engine.contract import Finish, Hypothesis
 from .spans import to_samples
 
 LADDER = 3
-"""Tries of a final window before its audio is declared a gap."""
+"""Tries of a final window before its audio is declared a gap, unless the engine has more to offer."""
 
 NO_SPEECH = 0.6
 """The model's own verdict above which a window without words is believed to hold none."""
@@ -41,15 +41,23 @@ class Judgement:
     cause: str | None = None
 
 
-def judge(reply: Hypothesis, missed: int, attempt: int, *, words: bool, starving: bool = False) -> Judgement:
-    """Judge try number `attempt` (from 0): `missed` voiced samples lie behind its last word. Who is
-    `starving` believes the model's word that nobody speaks only when it is given twice."""
+def judge(
+    reply: Hypothesis,
+    missed: int,
+    attempt: int,
+    *,
+    words: bool,
+    starving: bool = False,
+    tries: int = LADDER,
+) -> Judgement:
+    """Judge try number `attempt` (from 0) of `tries`: `missed` voiced samples lie behind its last word. Who
+    is `starving` believes the model's word that nobody speaks only when it is given twice."""
     if reply.no_speech >= NO_SPEECH and (attempt or not starving):
         missed = 0
     cut_off = reply.finish is not Finish.STOP
     again = cut_off or missed >= (MISSING if attempt else DOUBTFUL)
     if attempt and missed >= DOUBTFUL and words and reply.finish is not Finish.LOOP:
         return Judgement(Step.REST)
-    if again and attempt + 1 < LADDER:
+    if again and attempt + 1 < tries:
         return Judgement(Step.AGAIN)
     return Judgement(Step.TAKE, reply.finish.value if cut_off else "no_text" if again else None)

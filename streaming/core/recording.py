@@ -6,8 +6,15 @@ pauses, which gives the model more on both sides of a word than live audio can.
 
 from __future__ import annotations
 
+from engine.contract import Finish, Hypothesis, Word
+
+from .judging import DOUBTFUL
+from .segmenter import Cause, Cut
 from .session import Session
 from .spans import to_samples
+
+LONG = to_samples(60.0)
+"""What fails of longer windows is not asked for again whole: that takes minutes, and would fail again."""
 
 
 class RecordedSession(Session):
@@ -22,3 +29,16 @@ class RecordedSession(Session):
             self._settle()
         else:
             super()._plan()
+
+    def _judge(self, cut: Cut, words: tuple[Word, ...], hypothesis: Hypothesis) -> None:
+        """Of a long window that was cut off what it reached is taken, and the rest asked for by itself; one
+        that came to nothing begins with a window of `LONG`, which has the ladder."""
+        missed = self._misses(cut, words)
+        if cut.end - cut.start <= LONG or (hypothesis.finish is Finish.STOP and missed < DOUBTFUL):
+            super()._judge(cut, words, hypothesis)
+        elif hypothesis.finish is not Finish.LOOP and words and words[-1].end - cut.start >= LONG // 2:
+            reached = Cut(cut.start, words[-1].end, Cause.SEAM)
+            self._finish(reached, words, cause=None)
+            self._segmenter.origin = max(self._segmenter.origin, reached.end)
+        else:
+            self._send(self._segmenter.early(self._ring, cut.start + LONG, LONG))

@@ -7,6 +7,7 @@ most one task is wanted at a time; a reply to any other changes nothing.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 
 from engine.contract import (
     FRAME,
@@ -60,8 +61,7 @@ class Session:
         clock = continues.clock if clock is None else clock
         self._id = id
         self._s = settings
-        self._context = context
-        self.hotwords = hotwords
+        self._context, self.hotwords = context, hotwords
         self._now = clock  # end of the newest frame that was looked at, samples
         self._ring = AudioRing(clock)
         self._gate = SpeechGate(settings.gate(), clock, floor=continues.settled)
@@ -76,8 +76,8 @@ class Session:
         self._hunger = Hunger(to_samples(settings.starve_s))
         self._task: RecognitionTask | None = None
         self._cut: Cut | None = None
-        self._tasks_made = 0
-        self._attempt = 0
+        self._tasks_made = self._attempt = 0
+        self._judged = partial(judge, tries=capabilities.tries)
         self._tail_heard = 0  # end of the window whose uncommitted words the stabilizer holds
         self._flushes: deque[tuple[str, int]] = deque()
         self._ending = self._ended = False
@@ -197,7 +197,7 @@ class Session:
         """A final reply: take it, ask again, or take what there is and decode the rest by itself."""
         missed = self._misses(cut, words)
         starving = self._hunger.starving(missed)
-        judged = judge(hypothesis, missed, self._attempt, words=bool(words), starving=starving)
+        judged = self._judged(hypothesis, missed, self._attempt, words=bool(words), starving=starving)
         if judged.step is Step.AGAIN:
             self._attempt += 1
             if starving:

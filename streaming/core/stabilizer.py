@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from engine.contract import Word
 
+from .spans import to_samples
+
 
 def key(word: Word) -> str:
     """What two decodes must agree on: letters and digits, without case, width and punctuation."""
@@ -20,11 +22,15 @@ def key(word: Word) -> str:
     return "".join(c for c in text if unicodedata.category(c)[0] in "LNM") or text
 
 
+APART = to_samples(2.0)
+"""Words that begin further apart are two words, however alike."""
+
+
 def agreed(one: Sequence[Word], other: Sequence[Word]) -> int:
-    """Length of the common prefix of two hypotheses."""
+    """Length of the common prefix of two hypotheses, in text and about in time."""
     count = 0
     for a, b in zip(one, other, strict=False):
-        if key(a) != key(b):
+        if key(a) != key(b) or abs(a.start - b.start) > APART:
             break
         count += 1
     return count

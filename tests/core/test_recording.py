@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.contract import Capabilities, Priority, RecognitionTask
+from engine.contract import Capabilities, Finish, Hypothesis, Priority, RecognitionTask
 from streaming.core.events import Cover
 from streaming.core.pieces import Pieces
 from streaming.core.settings import SessionSettings
@@ -109,3 +110,73 @@ def test_a_monologue_without_a_pause_is_not_read_without_end() -> None:
 def test_nobody_flushes_a_recording() -> None:
     with pytest.raises(ValueError, match="not flushed"):
         Pieces("s", SessionSettings(), CAPABILITIES, at_once=1).receive_flush("x")
+
+
+WHOLE = Capabilities("oracle", "oracle", max_window_s=5400.0)
+LONG_WINDOWS = SessionSettings(window_s=5400.0)
+
+
+def whole(said: Truth, deaf: Callable[[RecognitionTask], Hypothesis | None]) -> tuple[Reader, list[float]]:
+    """Read in windows as long as the recording, by a model that is `deaf`; the windows' lengths, seconds."""
+    oracle = Oracle(said, random.Random(5), deaf=deaf)
+    reader = Reading(said, oracle, LONG_WINDOWS).play(capabilities=WHOLE)
+    return reader, [(task.end - task.start) / SECOND for task in oracle.tasks]
+
+
+def texts(reader: Reader) -> list[str]:
+    return [word.text for word in reader.words]
+
+
+def test_a_recording_that_fits_is_one_request() -> None:
+    said = truth(7, 900, pauses=0.2)
+    reader, windows = whole(said, lambda _: None)
+    assert texts(reader) == [word.text for word in said.words]
+    assert len(windows) == 1
+
+
+@given(seeds, st.floats(0.3, 0.95))
+def test_a_window_that_is_cut_off_is_taken_and_goes_on_behind(seed: int, share: float) -> None:
+    """A budget that ends early, again and again: no success, no lost word, and no word said twice."""
+    said = truth(seed, 500, pauses=0.2)
+
+    def cut(task: RecognitionTask) -> Hypothesis | None:
+        if task.end - task.start < 100 * SECOND:
+            return None
+        heard = [w for w in said.words if w.start >= task.start and w.end <= task.end]
+        known = task.prefix[-1].end if task.prefix else 0
+        kept = [w for w in heard[: int(len(heard) * share)] if w.start >= known]
+        return Hypothesis(tuple(kept), Finish.LENGTH)
+
+    reader, windows = whole(said, cut)
+    assert texts(reader) == [word.text for word in said.words]
+    assert not reader.gaps
+    assert len(windows) > 1
+
+
+def test_a_window_that_loops_is_cut_at_a_seam_before_the_ladder() -> None:
+    said = truth(9, 700, pauses=0.2)
+
+    def loops(task: RecognitionTask) -> Hypothesis | None:
+        return Hypothesis((), Finish.LOOP) if task.end - task.start > 61 * SECOND else None
+
+    reader, windows = whole(said, loops)
+    assert texts(reader) == [word.text for word in said.words]
+    assert not reader.gaps
+    assert all(length <= 60 for length in windows[1::2]), "each long try is followed by a short one"
+
+
+def test_a_minute_that_cannot_be_decoded_costs_that_minute_only() -> None:
+    said = truth(11, 700, pauses=0.2)
+    bad = range(100 * SECOND, 101 * SECOND)
+
+    def fails(task: RecognitionTask) -> Hypothesis | None:
+        inside = task.start < bad.stop and task.end > bad.start
+        return Hypothesis((), Finish.LOOP) if inside else None
+
+    reader, _ = whole(said, fails)
+    assert {gap.cause for gap in reader.gaps} == {"loop"}
+    first, last = reader.gaps[0].start, reader.gaps[-1].end
+    assert first < bad.stop < last + 3 * SECOND
+    assert last - first <= 60 * SECOND
+    lost = {w.text for w in said.words} - set(texts(reader))
+    assert all(first <= w.start < last for w in said.words if w.text in lost)

@@ -15,7 +15,7 @@ from engine.guards import (
     inspect,
     repetition,
 )
-from engine.policies.moss_td import MARKUP
+from engine.policies.markup import MARKUP
 
 HA = 7001
 LIMITS = GuardLimits(audio_s=10.0)

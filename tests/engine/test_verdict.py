@@ -9,7 +9,7 @@ import pytest
 from engine.contract import Finish, Hypothesis, Priority, RecognitionTask, Word, join
 from engine.guards import Alarm
 from engine.policies.serving import Reply
-from engine.policies.verdict import judged
+from engine.policies.verdict import before_loop, judged
 from engine.sglang.client import ClientSettings, SglangRecognizer
 from engine.sglang.transport import Part
 
@@ -129,3 +129,19 @@ def test_a_recording_that_ends_early_is_a_cut_one() -> None:
     assert (found.finish, alarm) == (Finish.LENGTH, Alarm.SHORT)
     whole = Hypothesis((Word("so", 0, 2319 * RATE),))
     assert judged(long, Reply((), "so"), whole) == (whole, None)
+
+
+def test_a_long_output_that_loops_keeps_what_it_said_before() -> None:
+    def said(text: str) -> tuple[Word, ...]:
+        return tuple(Word(w, i * 8_000, i * 8_000 + 8_000) for i, w in enumerate(text.split()))
+
+    loop = said("and so it began ha ha ha ha ha ha")
+    assert before_loop(loop) == loop[:5]
+    assert before_loop(said("we go and come and go")) == ()
+    phrase = said("first " + "i said no " * 5)
+    assert before_loop(phrase) == phrase[:4]
+    minutes = RecognitionTask("t", "s", np.ones(120 * 16_000, np.float32), 0, Priority.FINAL)
+    judgement, alarm = judged(minutes, Reply((), "", alarm=Alarm.LOOP), Hypothesis(loop))
+    assert (judgement.words, judgement.finish, alarm) == (loop[:5], Finish.LENGTH, Alarm.LOOP)
+    short = RecognitionTask("t", "s", minutes.audio[: 20 * 16_000], 0, Priority.FINAL)
+    assert judged(short, Reply((), "", alarm=Alarm.LOOP), Hypothesis(loop))[0].finish is Finish.LOOP

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from engine.contract import EngineError, Finish, Priority, join
+from engine.contract import (
+    Audio,
+    EngineError,
+    Finish,
+    Hypothesis,
+    Priority,
+    RecognitionTask,
+    Word,
+    join,
+)
+from engine.policies.serving import Ask
 from engine.sglang.client import ClientSettings, SglangRecognizer
+from engine.sglang.halves import joined
 from engine.sglang.transport import Part
 from tests.support.waiting import until
 
@@ -148,3 +160,75 @@ async def test_closing_refuses_new_work() -> None:
     with pytest.raises(EngineError, match="shut down"):
         await engine.recognize(task())
     assert not await engine.healthy()
+
+
+def noise(seconds: float) -> Audio:
+    return np.random.default_rng(3).uniform(-0.3, 0.3, round(16_000 * seconds)).astype(np.float32)
+
+
+class FollowedPolicy(PlainPolicy):
+    """Outputs begin with how many seconds they have behind them, a digit each."""
+
+    def ask(self, task: RecognitionTask, language: str | None) -> Ask:
+        return replace(super().ask(task, language), follow=Digits, split=task.attempt >= 2)
+
+
+class Digits:
+    def reached(self, text: str) -> float | None:
+        digits = [int(char) for char in text if char.isdigit()]
+        return float(sum(digits)) if digits else None
+
+
+async def test_how_far_an_output_has_come_is_told_while_it_grows() -> None:
+    told: list[int] = []
+    engine = recognizer(MemoryTransport(growing("so 1 and 2 it went on", step=2)), FollowedPolicy())
+    await engine.recognize(task(audio=noise(4.0), start=8_000, progress=told.append))
+    assert (told[0], told[-1]) == (8_000 + 16_000, 8_000 + 48_000)
+    assert told == sorted(told)
+
+
+async def test_times_far_behind_the_audio_stop_an_output() -> None:
+    engine = recognizer(MemoryTransport(growing("a9b9c9d9e9 and more", step=1)), FollowedPolicy())
+    found = await engine.recognize(task(audio=noise(4.0)))
+    assert found.finish is Finish.LOOP
+    assert engine.counters["alarm_flood"] == 1
+
+
+async def test_a_terminal_text_other_than_the_stream_counts_and_is_counted() -> None:
+    parts = [Part((), "Good mor", None), Part((), "Gute Nacht", "stop", told=False)]
+    engine = recognizer(MemoryTransport(parts))
+    assert join((await engine.recognize(task())).words) == "Gute Nacht"
+    assert engine.counters["reconciled"] == 1
+
+
+async def test_long_audio_has_a_longer_deadline() -> None:
+    transport = MemoryTransport([Part((1,), "a", None)], hang=True)
+    engine = recognizer(transport, deadline_s=0.02, deadline_per_audio_s=0.01)
+    with pytest.raises(EngineError, match=r"within 0\.04 s"):
+        await engine.recognize(task(audio=noise(4.0)))
+
+
+async def test_the_last_step_decodes_both_halves_by_themselves() -> None:
+    audio = noise(6.0)
+    audio[46_000:50_000] = 0.0
+    transport = MemoryTransport(growing("all said"))
+    engine = recognizer(transport, FollowedPolicy())
+    known = (Word("committed", 16_000, 24_000), Word("later", 70_000, 75_000))
+    found = await engine.recognize(task(audio=audio, start=16_000, attempt=2, prefix=known))
+    assert [word.text for word in found.words] == ["all", "said", "all", "said"]
+    first, second = transport.requests
+    # Cut inside the silence, nothing left out.
+    assert 46_000 <= len(first.pcm) // 2 <= 50_000
+    assert len(first.pcm) + len(second.pcm) == 2 * len(audio)
+    assert found.words[2].start >= 75_000
+    assert engine.counters["split"] == 1
+
+
+def test_of_two_halves_what_is_good_stands() -> None:
+    word = Word("a", 0, 8_000, tag="S01")
+    good, cut = Hypothesis((word,)), Hypothesis((word,), Finish.LENGTH)
+    loop = Hypothesis((), Finish.LOOP)
+    assert [w.tag for w in joined(good, good).words] == ["S01", "S01b"]
+    assert joined(good, cut).finish is Finish.LENGTH
+    assert (joined(good, loop).words, joined(good, loop).finish) == ((word,), Finish.LENGTH)
+    assert joined(loop, good) is loop
