@@ -112,7 +112,7 @@ def _read(file: Path) -> Audio:
     try:
         with file.open("rb") as recording:
             for piece in file_samples(recording):
-                pieces.append(piece)
+                pieces.append(piece[:, 0])
                 if sum(map(len, pieces)) > most:
                     _say(f"{file.name}: only the first {MOST_S:g} s are used")
                     break

@@ -154,11 +154,11 @@ class ContainerDecoder:
             self._loop.call_soon_threadsafe(function, *arguments)
 
 
-def file_samples(file: BinaryIO) -> Iterator[Audio]:
-    """A whole recording at 16 kHz, mixed down to mono, piece by piece; `file` may be gone back in. Blocking;
-    raises `ProtocolError` where it is none."""
-    frames = Frames(1)
-    for piece in file_pieces(file):
-        yield frames.feed(piece.samples, piece.rate)[0]
-    (last,), (tail,) = frames.finish()
-    yield np.concatenate((last, tail))
+def file_samples(file: BinaryIO, tracks: int = 1) -> Iterator[Audio]:
+    """A whole recording at 16 kHz, piece by piece, as (n, tracks): see `file_pieces`; `file` may be gone back
+    in. Blocking; raises `ProtocolError` where it is none."""
+    frames = Frames(tracks)
+    for piece in file_pieces(file, tracks):
+        yield np.stack(frames.feed(piece.samples, piece.rate), axis=1)
+    last, tail = frames.finish()
+    yield np.concatenate((np.stack(last, axis=1), np.stack(tail, axis=1)))

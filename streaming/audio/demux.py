@@ -117,8 +117,9 @@ def pieces(pull: Callable[[], bytes], tracks: int = 1, broke: Broke = lambda why
         raise NotAudio("not one sample of audio came")
 
 
-def file_pieces(file: BinaryIO) -> Iterator[Piece]:
-    """The audio of a whole file, which may be gone back in, mixed down; raises `ProtocolError`."""
+def file_pieces(file: BinaryIO, tracks: int | None = 1) -> Iterator[Piece]:
+    """The audio of a whole file, which may be gone back in. `tracks` is 1, and channels are mixed down, or
+    their number; None, where any number will do. Raises `ProtocolError`."""
     check_installed()
     from av.error import FFmpegError
 
@@ -134,7 +135,7 @@ def file_pieces(file: BinaryIO) -> Iterator[Piece]:
     try:
         for frame in _opened(watched, format, {}):
             watched.heard()
-            for piece in _cut(frame, clock, 1):
+            for piece in _cut(frame, clock, tracks or frame.layout.nb_channels):
                 seconds += len(piece.samples) / piece.rate
                 _check_density(seconds, size)
                 yield piece
@@ -146,6 +147,13 @@ def file_pieces(file: BinaryIO) -> Iterator[Piece]:
         raise watched.fault
     if not seconds:
         raise NotAudio("the file holds no sample of audio")
+
+
+def file_channels(file: BinaryIO) -> int:
+    """How many channels a whole file begins with. Blocking; raises `ProtocolError` where it is no recording,
+    or has more than are taken."""
+    channels: int = next(file_pieces(file, None)).samples.shape[1]
+    return channels
 
 
 def _frames(tape: Tape, format: str) -> Iterator[Any]:

@@ -46,6 +46,7 @@ from .deepgram_shapes import (
     metadata,
     results,
     speech_started,
+    text_of,
     utterance_end,
 )
 from .dialect import Bye, Dialect, Frame, Handshake, Heard, Ignored, Translator, Way
@@ -71,7 +72,7 @@ _UNDERSTOOD = ("model", "version", "tag", "extra", "mip_opt_out", "no_delay", "l
 """Names that ask for nothing that would show in the answers."""
 
 _HARMFUL = {
-    "callback": "results are sent on the socket only: leave it out",
+    "callback": "results are told to who asks alone, and no address is called: leave it out",
 }
 _REDACT = "this server strikes nothing out: leave it out, or have it set up with privacy.redact"
 _CODES = {
@@ -266,7 +267,8 @@ class Deepgram(Translator):
                 yield from self._finalized(self._flushes.pop(id, ()))
             case Ended(receipt=receipt):
                 yield from self._results(self._finals.release(all=True))
-                yield metadata(self._about, self._hash.hexdigest(), receipt.duration_ms, self._count)
+                told = metadata(self._about, self._hash.hexdigest(), receipt.duration_ms, self._count)
+                yield text_of({"type": "Metadata", **told})
 
     def close(self, code: int, error: Error | None) -> Bye:
         """Why it ends early is told in a message too."""

@@ -72,7 +72,7 @@ def results(said: Said, about: About) -> str:
             "is_final": said.final,
             "speech_final": said.endpoint,
             "from_finalize": said.finalize,
-            "channel": {"alternatives": [_alternative(said)]},
+            "channel": {"alternatives": [alternative(said)]},
             "metadata": {
                 "request_id": about.request,
                 "model_uuid": about.model_uuid,
@@ -82,7 +82,8 @@ def results(said: Said, about: About) -> str:
     )
 
 
-def _alternative(said: Said) -> dict[str, Any]:
+def alternative(said: Said) -> dict[str, Any]:
+    """What was said, as text and word by word."""
     speakers = said.speakers or (None,) * len(said.words)
     words = [_word(word, who) for word, who in zip(said.words, speakers, strict=True)]
     sure = [word["confidence"] for word in words]
@@ -123,21 +124,18 @@ def utterance_end(channel: tuple[int, int], last_word_end: int) -> str:
     return text_of({"type": "UtteranceEnd", "channel": list(channel), "last_word_end": last_word_end / 1000})
 
 
-def metadata(about: About, sha256: str, duration: int, channels: int) -> str:
+def metadata(about: About, sha256: str, duration: int, channels: int) -> dict[str, Any]:
     """The summary at the end."""
-    return text_of(
-        {
-            "type": "Metadata",
-            "transaction_key": "deprecated",
-            "request_id": about.request,
-            "sha256": sha256,
-            "created": about.created,
-            "duration": duration / 1000,
-            "channels": channels,
-            "models": [about.model_uuid],
-            "model_info": {about.model_uuid: about.model_info},
-        }
-    )
+    return {
+        "transaction_key": "deprecated",
+        "request_id": about.request,
+        "sha256": sha256,
+        "created": about.created,
+        "duration": duration / 1000,
+        "channels": channels,
+        "models": [about.model_uuid],
+        "model_info": {about.model_uuid: about.model_info},
+    }
 
 
 def failure(code: str, description: str) -> str:

@@ -30,8 +30,9 @@ _NAMES = dict(zip(_PAIRS[::2], _PAIRS[1::2], strict=True))
 """verbose_json names languages in English; others keep their code."""
 
 
-def answer(log: Log, wanted: Wanted, session: str) -> dict[str, Any] | str:
-    """The body: JSON, or text as it is."""
+def answer(log: Log, wanted: Wanted, session: str, told: str | None) -> dict[str, Any] | str:
+    """The body: JSON, or text as it is. `told` is the language where none is heard: what the client said, or
+    the only one there is."""
     if wanted.format == "text":
         return text_of(log) + "\n"
     if wanted.format in ("srt", "vtt"):
@@ -41,7 +42,7 @@ def answer(log: Log, wanted: Wanted, session: str) -> dict[str, Any] | str:
         return base
     if wanted.format == "diarized_json":
         return {"task": "transcribe", "duration": seconds_of(log), **base, "segments": diarized(log)}
-    return {"task": "transcribe", "duration": seconds_of(log), **base, **_verbose(log, wanted)}
+    return {"task": "transcribe", "duration": seconds_of(log), **base, **_verbose(log, wanted, told)}
 
 
 def text_of(log: Log) -> str:
@@ -78,10 +79,10 @@ def diarized(log: Log) -> list[dict[str, Any]]:
     ]
 
 
-def _verbose(log: Log, wanted: Wanted) -> dict[str, Any]:
+def _verbose(log: Log, wanted: Wanted, told: str | None) -> dict[str, Any]:
     segments = spoken(log)
     known: Sequence[str | UnsetType] = [s.language for s in segments if s.language is not UNSET]
-    code = str(max(known, key=known.count)) if known else wanted.language or ""
+    code = str(max(known, key=known.count)) if known else told or ""
     found: dict[str, Any] = {"language": _NAMES.get(code, code)}
     if wanted.segments:
         found["segments"] = [_segment(number, segment) for number, segment in enumerate(segments)]

@@ -7,48 +7,22 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from streaming.denial import COME_BACK, later, status_of
+from streaming.denial import later
 from streaming.dialects.openai_shapes import body
 from streaming.dialects.openai_shapes import deny as deny
-from streaming.wire.errors import WireError
+from streaming.files.refusal import Refusal
+
+_PARAMS = {"audio.encoding": "file", "audio.channels": "file", "audio.sample_rate": "file"}
+"""What our names for it are called there."""
 
 
-class ApiError(Exception):
-    """A request cannot be carried out."""
-
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        code: str | None = None,
-        param: str | None = None,
-        retry_after_s: float | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status, self.message, self.code, self.param = status, message, code, param
-        self.retry_after_s = retry_after_s
-
-    @property
-    def body(self) -> dict[str, Any]:
-        return body(self.status, self.message, self.code, self.param)
-
-    def response(self) -> Response:
-        headers = {} if self.retry_after_s is None else later(self.retry_after_s)
-        return JSONResponse(self.body, self.status, headers)
+def body_of(refusal: Refusal) -> dict[str, Any]:
+    """The JSON of a refusal."""
+    param = _PARAMS.get(refusal.param or "", refusal.param)
+    return body(refusal.status, refusal.message, refusal.code, param)
 
 
-def of_wire(error: WireError) -> ApiError:
-    """The same refusal as this protocol has it."""
-    status = status_of(error.close, error.code)
-    retry = error.retry_after_ms
-    param = {"audio.encoding": "file", "audio.channels": "file", "audio.sample_rate": "file"}.get(
-        error.field or "", error.field
-    )
-    return ApiError(
-        status,
-        error.message,
-        code=error.code,
-        param=param,
-        retry_after_s=None if retry is None or status not in COME_BACK else retry / 1000,
-    )
+def refuse(refusal: Refusal) -> Response:
+    """The answer."""
+    headers = {} if refusal.retry_after_s is None else later(refusal.retry_after_s)
+    return JSONResponse(body_of(refusal), refusal.status, headers)

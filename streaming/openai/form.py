@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,22 +10,18 @@ from typing import BinaryIO
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import Message, Receive
 
+from streaming.files.refusal import Refusal
+from streaming.files.upload import bounded
 from streaming.wire.errors import shown
 from streaming.wire.language import language_of
-
-from .errors import ApiError
+from streaming.wire.messages import AudioFormat, Encoding, Options, Start
 
 RESPONSES = ("json", "text", "srt", "verbose_json", "vtt", "diarized_json")
 GRANULARITIES = frozenset({"segment", "word"})
 MOST_FIELDS = 200
 FIELD_BYTES = 64 << 10
 """Bytes of one field that is no file."""
-LEAST_RATE = 4096
-"""Bytes a second that an upload must bring on the whole, once its patience is over."""
-LONGEST_S = 1800.0
-"""No upload takes longer: it holds a place that others wait for."""
 
 _READ = {"file", "model", "language", "languages", "prompt", "response_format", "temperature", "stream"}
 _READ |= {"timestamp_granularities", "hotwords", "keywords"}
@@ -49,54 +44,39 @@ class Wanted:
     ignored: tuple[str, ...]
     """Names of fields that mean nothing here."""
 
+    @property
+    def start(self) -> Start:
+        """The session that hears it."""
+        return Start(
+            audio=AudioFormat(Encoding.CONTAINER),
+            language=self.language,
+            context=self.context,
+            hotwords=self.hotwords,
+            options=Options(speakers=self.format == "diarized_json"),
+        )
+
 
 @asynccontextmanager
 async def form_of(request: Request, most: int, patience_s: float) -> AsyncIterator[FormData]:
-    """The form, `most` bytes at most; its file is on the disk and goes with the block. Raises `ApiError`."""
-    if int(_number(request.headers.get("content-length"))) > most:
-        raise _too_large(most)
-    bounded = Request(request.scope, _bounded(request, most, patience_s))
+    """The form, `most` bytes at most; its file is on the disk and goes with the block. Raises `Refusal`."""
+    upload = Request(request.scope, bounded(request, most, patience_s))
     try:
-        form = await bounded.form(max_files=1, max_fields=MOST_FIELDS, max_part_size=FIELD_BYTES)
+        form = await upload.form(max_files=1, max_fields=MOST_FIELDS, max_part_size=FIELD_BYTES)
     except HTTPException as error:  # so Starlette tells of a broken form
-        raise ApiError(400, f"body: {error.detail}: send multipart/form-data", code="bad_form") from None
+        raise Refusal(400, f"body: {error.detail}: send multipart/form-data", code="bad_form") from None
     except ClientDisconnect:
-        raise ApiError(400, "body: broke off", code="bad_form") from None
+        raise Refusal(400, "body: broke off", code="bad_form") from None
     try:
         yield form
     finally:
         await form.close()
 
 
-def _bounded(request: Request, most: int, patience_s: float) -> Receive:
-    """`receive` with a limit of bytes, and of time without any."""
-    loop = asyncio.get_running_loop()
-    began, taken = loop.time(), 0
-
-    async def receive() -> Message:
-        nonlocal taken
-        try:
-            async with asyncio.timeout(patience_s):
-                message = await request.receive()
-        except TimeoutError:
-            raise ApiError(408, f"body: nothing came for {patience_s:g} s", code="timeout") from None
-        taken += len(message.get("body", b""))
-        if taken > most:
-            raise _too_large(most)
-        passed = loop.time() - began
-        slow = taken < (passed - 6 * patience_s) * LEAST_RATE or passed > LONGEST_S
-        if slow and message.get("more_body"):
-            raise ApiError(408, "body: comes too slowly", code="timeout")
-        return message
-
-    return receive
-
-
 def wanted(form: FormData) -> Wanted:
-    """The checked request; raises `ApiError` naming the field."""
+    """The checked request; raises `Refusal` naming the field."""
     file = form.get("file")
     if not isinstance(file, UploadFile):
-        raise ApiError(400, "file: is missing: send the recording as a file of the form", param="file")
+        raise Refusal(400, "file: is missing: send the recording as a file of the form", param="file")
     format = _text(form, "response_format") or "json"
     if format not in RESPONSES:
         raise _bad("response_format", f"{shown(format)} is not known: use one of {', '.join(RESPONSES)}")
@@ -139,18 +119,5 @@ def _list(form: FormData, name: str) -> list[str]:
     return [part.strip() for one in found if isinstance(one, str) for part in one.split(",") if part.strip()]
 
 
-def _bad(param: str, why: str) -> ApiError:
-    return ApiError(400, f"{param}: {why}", code="invalid_value", param=param)
-
-
-def _too_large(most: int) -> ApiError:
-    return ApiError(
-        413, f"file: is over {most} bytes (limits.max_file_bytes): send less", code="too_large", param="file"
-    )
-
-
-def _number(text: str | None) -> float:
-    try:
-        return float(text or 0)
-    except ValueError:
-        return 0.0
+def _bad(param: str, why: str) -> Refusal:
+    return Refusal(400, f"{param}: {why}", code="invalid_value", param=param)

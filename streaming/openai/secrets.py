@@ -17,10 +17,11 @@ from streaming.access.naming import Refused, body_of
 from streaming.access.tokens import fresh_id
 from streaming.dialects.lenient import json_of
 from streaming.dialects.openai_session import Wishes
+from streaming.files.refusal import Refusal, of_wire
 from streaming.sessions.services import Services
 from streaming.wire.errors import WireError
 
-from .errors import ApiError, of_wire
+from .errors import refuse
 
 PREFIX = "ek_"
 """Their libraries know by it that a secret may be shown to a browser."""
@@ -53,19 +54,19 @@ class Secrets:
     async def _answer(self, request: Request, *, beta: bool) -> Response:
         try:
             return JSONResponse(await self._made(request, beta=beta))
-        except ApiError as error:
-            return error.response()
+        except Refusal as error:
+            return refuse(error)
         except WireError as error:
-            return of_wire(error).response()
+            return refuse(of_wire(error))
 
     async def _made(self, request: Request, *, beta: bool) -> dict[str, Any]:
         services, caller = self._services, request.scope[CALLER]
         if not caller.mints and not services.auth.open:
-            raise ApiError(403, "Authorization: secrets are for keys only: send the key")
+            raise Refusal(403, "Authorization: secrets are for keys only: send the key")
         try:
             body = json_of(await body_of(request, services.limits.start_timeout_s, _WANTED) or b"{}")
         except Refused as refused:
-            raise ApiError(refused.status, str(refused)) from None
+            raise Refusal(refused.status, str(refused)) from None
         session = body if beta else body.get("session")
         wishes = Wishes()
         ignored = wishes.update(session)
@@ -81,7 +82,7 @@ class Secrets:
         try:
             return self._services.auth.mint_for(caller, note, seconds, PREFIX)
         except TooManyTokens:
-            raise ApiError(
+            raise Refusal(
                 429,
                 "too many secrets wait to be used: use them, or wait until they expire",
                 code="too_many_tokens",
@@ -94,7 +95,7 @@ def _seconds(wanted: object) -> float:
     if seconds is None:
         return 600.0
     if not isinstance(seconds, int | float) or not 1 <= seconds <= 7200:
-        raise ApiError(
+        raise Refusal(
             400, "expires_after.seconds: use 1 to 7200, or leave it out", param="expires_after.seconds"
         )
     return float(seconds)

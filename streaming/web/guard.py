@@ -24,6 +24,7 @@ from streaming.access import tokens
 from streaming.access.auth import CALLER, LONGEST, Caller, secret_of
 from streaming.access.keys import Scope
 from streaming.denial import Deny, denial, plainly, refused
+from streaming.dialects import deepgram
 from streaming.dialects.dialect import Way
 from streaming.dialects.query import Query
 from streaming.dialects.ways import WAYS
@@ -38,7 +39,7 @@ from . import pages
 
 PUBLIC = frozenset({"/healthz", "/readyz"})
 
-UPLOADS = "/v1/audio/"
+UPLOADS = ("/v1/audio/", deepgram.PATH)
 """Where requests are so large that their clients still send when they are refused."""
 
 _SESSION = re.compile(r"/v1/sessions/([^/]*)(?:/.*)?", re.DOTALL)
@@ -109,6 +110,7 @@ RULES = (
     _rule("POST", r"/v1/tokens", Scope.SPEAK, Scope.READ),
     _rule("GET HEAD", r"/metrics", Scope.WATCH),
     _rule("GET HEAD POST PUT PATCH DELETE", r"/v1/audio/[^/]*", Scope.SPEAK, deny=openai.deny),
+    _rule("GET HEAD POST PUT PATCH DELETE", re.escape(deepgram.PATH), Scope.SPEAK, deny=deepgram.deny),
     _rule("GET HEAD", r"/v1/models(?:/.*)?", Scope.SPEAK, Scope.READ, deny=openai.deny),
     _rule("POST", r"/v1/realtime/(?:client_secrets|transcription_sessions)", Scope.SPEAK, deny=openai.deny),
     *map(_way, WAYS),

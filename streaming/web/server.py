@@ -14,10 +14,12 @@ from starlette.websockets import WebSocket
 
 from streaming.access.auth import CALLER, spoken
 from streaming.access.naming import Refused, naming
+from streaming.deepgram import routes as deepgram
 from streaming.denial import plainly, refused
 from streaming.dialects.dialect import Way
 from streaming.dialects.ways import WAYS
 from streaming.errors import Unreadable
+from streaming.files.desk import Desk
 from streaming.kept.transcripts import export
 from streaming.openai import routes as openai
 from streaming.sessions.services import Services
@@ -53,7 +55,7 @@ def _unreadable(_: Request, error: Exception) -> Response:
 
 def routes_of(services: Services) -> list[BaseRoute]:
     """Everything that is answered; what each needs is in `guard.RULES`."""
-    routes, hls = Routes(services), Hls(services)
+    routes, hls, desk = Routes(services), Hls(services), Desk(services)
     return [
         WebSocketRoute(STREAM, routes.stream),
         WebSocketRoute("/v1/sessions/{id}/events", routes.events),
@@ -72,7 +74,8 @@ def routes_of(services: Services) -> list[BaseRoute]:
         Route("/v1/sessions/{id}/captions/{number}.vtt", hls.segment),
         Route("/v1/sessions/{id}/speakers/{number}", routes.speaker, methods=["PUT", "DELETE"]),
         Route("/v1/tokens", routes.tokens, methods=["POST"]),
-        *openai.routes_of(services),
+        *openai.routes_of(services, desk),
+        *deepgram.routes_of(services, desk),
         *pages.routes(),
     ]
 

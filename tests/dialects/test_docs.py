@@ -27,6 +27,7 @@ BOTS = (twilio.WAY, recall.WAY, attendee.WAY, acs.WAY)
 SAID = "xxx.....xx......"
 PROGRAMS = {
     "deepgram7": ("deepgram.md", "python", 0),
+    "deepgram7 recording": ("deepgram.md", "python", 1),
     "node-deepgram": ("deepgram.md", "js", 0),
     "openai": ("openai.md", "python", 0),
     "openai realtime": ("openai.md", "python", 1),

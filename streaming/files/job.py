@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import BinaryIO
+
+import msgspec
 
 from engine.contract import SAMPLE_RATE
 from streaming.access.quota import Lease
@@ -17,29 +19,37 @@ from streaming.kept.log import Cursor, Said
 from streaming.sessions.beginning import begin
 from streaming.sessions.services import Services
 from streaming.wire.errors import CloseCode
-from streaming.wire.messages import Audio, AudioFormat, Encoding, End, Options, Start
+from streaming.wire.messages import Audio, AudioFormat, Encoding, End, Start
 
-from .errors import ApiError
-from .form import Wanted
+from .refusal import Refusal
 
-PACKET = 4 * SAMPLE_RATE
-"""Samples that a session is given at once."""
+PACKET = 16 * SAMPLE_RATE
+"""Bytes that a session is given at once: four seconds of one track."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What shall be heard, and how."""
+
+    file: BinaryIO
+    start: Start
+    """Its `audio` says what the file is: a container, whose channels are mixed down unless they are its
+    `tracks`, or bare samples."""
 
 
 class Job:
     """One recording. It has begun once this exists; raises `WireError` where it cannot. `close` it."""
 
     def __init__(
-        self, wanted: Wanted, services: Services, lease: Lease, traceparent: str | None = None
+        self, asked: Asked, services: Services, lease: Lease, traceparent: str | None = None
     ) -> None:
-        self._file = wanted.file
-        start = Start(
-            audio=AudioFormat(Encoding.PCM_F32LE),
-            language=wanted.language,
-            context=wanted.context,
-            hotwords=wanted.hotwords,
-            options=Options(speakers=wanted.format == "diarized_json"),
-        )
+        start, file = asked.start, asked.file
+        if start.audio.encoding is Encoding.CONTAINER:
+            tracks = len(start.tracks) or 1
+            start = msgspec.structs.replace(start, audio=AudioFormat(Encoding.PCM_F32LE, channels=tracks))
+            self._packets = _decoded(file, tracks)
+        else:
+            self._packets = iter(lambda: file.read(PACKET), b"")
         self.entry, self._live = begin(
             start, replace(services, batch=True), lease, guest=fresh_id(), traceparent=traceparent
         )
@@ -51,7 +61,8 @@ class Job:
         self._feeding = asyncio.create_task(self._feed())
 
     async def said(self) -> AsyncGenerator[Said, None]:
-        """All that the session says, to its end. Raises `WireError` where the file is no recording."""
+        """All that the session says, to its end. Raises `WireError` where the file is no recording, `Refusal`
+        unless all of it became text or silence."""
         while True:
             self._news.clear()
             while (message := self._cursor.take()) is not None:
@@ -85,9 +96,8 @@ class Job:
     # -- the file --------------------------------------------------------------------------------
 
     async def _feed(self) -> None:
-        packets = _packets(self._file)
         try:
-            while (packet := await asyncio.to_thread(next, packets, None)) is not None:
+            while (packet := await asyncio.to_thread(next, self._packets, None)) is not None:
                 await self._live.room()
                 if self._live.failed or self.entry.outcome is not None:
                     return
@@ -97,12 +107,11 @@ class Job:
                 self._live.take(End())
 
     def _check(self) -> None:
-        """Raise `ApiError` unless all of the recording became text or silence."""
         outcome, log = self.entry.outcome, self.entry.log
         assert outcome is not None
         if outcome.code != CloseCode.NORMAL:
             status = status_of(outcome.code, outcome.reason)
-            raise ApiError(
+            raise Refusal(
                 status,
                 f"the transcription ended early: {outcome.reason}",
                 code=outcome.reason,
@@ -112,20 +121,20 @@ class Job:
             lost = ", ".join(
                 f"{g.start_ms / 1000:g}-{g.end_ms / 1000:g} s ({g.cause})" for g in log.gaps[:20]
             )
-            raise ApiError(
+            raise Refusal(
                 500,
                 f"no text could be made of {lost}; nothing is answered, for it would not be whole: try again",
                 code="incomplete",
             )
 
 
-def _packets(file: BinaryIO) -> Iterator[bytes]:
-    """float32 at 16 kHz, mono."""
+def _decoded(file: BinaryIO, tracks: int) -> Iterator[bytes]:
+    """float32 at 16 kHz, one sample of each track after the other."""
     waiting, held = list[bytes](), 0
-    for samples in file_samples(file):
+    for samples in file_samples(file, tracks):
         waiting.append(samples.astype("<f4").tobytes())
         held += len(waiting[-1])
-        if held >= 4 * PACKET:
+        if held >= PACKET:
             yield b"".join(waiting)
             waiting, held = [], 0
     yield b"".join(waiting)

@@ -1,0 +1,1 @@
+"""The HTTP route of Deepgram for recordings."""
