@@ -92,6 +92,8 @@ class RecognitionTask:
     """ISO 639 code, that of two letters where there is one; None lets the engine detect it."""
     detect: bool = False
     """Report the language heard although `language` says which to write."""
+    translate: bool = False
+    """Write English, whatever is spoken; only where the engine `translates`."""
     hotwords: tuple[str, ...] = ()
     attempt: int = 0
     hurry: bool = False
@@ -127,6 +129,8 @@ class Capabilities:
     """Longest audio of one task, padding excluded: the *model's* limit."""
     languages: tuple[str, ...] = ()
     """Languages it can be asked for; one only means it is fixed. Empty: not known."""
+    translates: bool = False
+    """Whether it can be asked for English, whatever is spoken."""
     word_times: bool = True
     forced_prefix: bool = True
     context_text: bool = True

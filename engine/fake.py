@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -89,6 +89,8 @@ class FakeScript:
     max_window_s: float = 30.0
     language: str = "en"
     languages: tuple[str, ...] = ()
+    translates: bool = False
+    """Whether it writes English, whatever is spoken: the same words in capitals."""
 
 
 SCRIPTS: Mapping[str, FakeScript] = {
@@ -124,6 +126,7 @@ class FakeRecognizer:
             model="slots",
             max_window_s=self.script.max_window_s,
             languages=self.script.languages,
+            translates=self.script.translates,
             concurrency=self.script.concurrency,
         )
 
@@ -146,6 +149,8 @@ class FakeRecognizer:
             return instead
         said = task.prefix[-1].end if task.prefix else task.start
         words = tuple(w for w in _heard(task.audio, task.start) if w.start >= said)
+        if task.translate:
+            words = tuple(replace(w, text=w.text.upper()) for w in words)
         return Hypothesis(words, language=task.language or script.language, language_probability=0.9)
 
     async def close(self) -> None:

@@ -63,6 +63,7 @@ class LocalDecoder:
             model=name,
             max_window_s=self._limit_s,
             languages=self._policy.languages,
+            translates=self._policy.multilingual,
             concurrency=threads,
         )
 
@@ -161,7 +162,7 @@ class LocalDecoder:
             return tuple(timed_words(units, frames, (), audio, window))
         text = [*plan.prefix, *verdict.ids]
         heard = max(len(audio) // HOP, 2)
-        aligned = self._model.align(encoded.states, list(self._policy.sot(plan.language)), [text], heard)[0]
+        aligned = self._model.align(encoded.states, list(plan.sot), [text], heard)[0]
         frames = token_frames(aligned.alignments, len(text))[len(plan.prefix) :]
         chances: Sequence[float] = aligned.text_token_probs[len(plan.prefix) :]
         return tuple(timed_words(units, frames, chances, audio, window))

@@ -30,6 +30,7 @@ class ModelFacts:
     """Whether a prompt may be cut into pieces by the scheduler."""
     prefix_cache: bool
     """Whether a prompt's beginning is found again in the KV cache."""
+    translates: bool = False
     word_times: bool = False
     forced_prefix: bool = True
     context_text: bool = True

@@ -99,7 +99,8 @@ class Plan:
     budget: int
     """Most tokens to generate after the prefix."""
     rung: Rung
-    language: str | None
+    sot: tuple[int, ...]
+    """The part of `head` that names language and task."""
 
     @property
     def prompt(self) -> list[int]:
@@ -153,18 +154,21 @@ class WhisperPolicy:
         self.suppressed = self._suppressed()
         self.languages = self._languages() if multilingual else ("en",)
 
-    def sot(self, language: str | None) -> tuple[int, ...]:
+    def sot(self, language: str | None, *, translate: bool = False) -> tuple[int, ...]:
         """The start sequence; English-only vocabularies know neither language nor task. Raises `ValueError`
-        for a language that the model does not know."""
+        for what the model does not know."""
         language = language or "en"
         if language not in self.languages:
             known = f"{len(self.languages)} languages" if self.multilingual else "English"
             raise ValueError(f"language {language!r} is not one of the {known} this model knows")
+        if not self.multilingual and translate:
+            raise ValueError("a model that knows English alone does not translate")
         if not self.multilingual:
             return (self.special.start,)
         language_id = self.tokens.id(f"<|{_SPELLED.get(language, language)}|>")
         assert language_id is not None
-        return (self.special.start, language_id, self.special.transcribe)
+        task = self.special.translate if translate else self.special.transcribe
+        return (self.special.start, language_id, task)
 
     def language_of(self, token: str) -> str:
         """The code of a language token such as `<|en|>`."""
@@ -177,7 +181,8 @@ class WhisperPolicy:
         Raises `ValueError` for a language the model does not know and for a prefix that leaves no room.
         """
         rung = rung_of(LADDER, task.attempt)
-        start = (*self.sot(language), self.special.no_timestamps)
+        sot = self.sot(language, translate=task.translate)
+        start = (*sot, self.special.no_timestamps)
         prefix = self._prefix(task.prefix)
         budget = self.budget(task, language)
         room = POSITIONS - len(start) - len(prefix) - 1
@@ -186,13 +191,13 @@ class WhisperPolicy:
         budget = min(budget, room)
         context = self._context(task, room - budget) if rung.context else ()
         head = (self.special.previous, *context, *start) if context else start
-        return Plan(head, prefix, budget, rung, language)
+        return Plan(head, prefix, budget, rung, sot)
 
     def budget(self, task: RecognitionTask, language: str | None) -> int:
         """Output tokens that speech after the prefix can cause, with some slack for short windows."""
         begin = max(task.prefix[-1].end, task.start) if task.prefix else task.start
         seconds = max(task.end - begin, 0) / SAMPLE_RATE
-        code = language or "en"
+        code = "en" if task.translate else language or "en"
         kind = "latin" if f" {code} " in _LATIN else "stacked" if f" {code} " in _STACKED else "other"
         return math.ceil(seconds * _TOKENS_PER_S[kind]) + 10
 

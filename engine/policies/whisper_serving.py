@@ -38,6 +38,7 @@ class WhisperServing:
             prefix_cache=False,
             word_times=True,
             languages=policy.languages,
+            translates=policy.multilingual,
         )
 
     @property
@@ -47,7 +48,7 @@ class WhisperServing:
     def ask(self, task: RecognitionTask, language: str | None) -> Ask:
         """Raises `ValueError` for unknown languages and for prefixes that leave no room for output."""
         plan = self._policy.plan(task, language)
-        detects = language is None and self._policy.multilingual and not task.prefix
+        detects = language is None and self._policy.multilingual and not _settled(task)
         ids = self._open_prompt(plan) if detects else tuple(plan.prompt)
         room = POSITIONS - len(ids)
         return Ask(
@@ -63,10 +64,11 @@ class WhisperServing:
         )
 
     def detection(self, task: RecognitionTask) -> Ask | None:
-        """Needed where words are forced: they cannot stand before a language that is still to be found."""
-        if not (self._policy.multilingual and task.prefix and task.language is None):
+        """Needed where words are forced, or the task is not the model's to choose: neither can stand before a
+        language that is still to be found."""
+        if not (self._policy.multilingual and _settled(task) and task.language is None):
             return None
-        bare = replace(task, prefix=(), context="", hotwords=())
+        bare = replace(task, prefix=(), translate=False, context="", hotwords=())
         return replace(self.ask(bare, None), max_new_tokens=1)
 
     def heard(self, reply: Reply) -> tuple[str | None, float]:
@@ -103,3 +105,8 @@ class WhisperServing:
         """The prompt up to and with the start token: the model goes on with language, task and time mode."""
         start = plan.head.index(self._policy.special.start)
         return plan.head[: start + 1]
+
+
+def _settled(task: RecognitionTask) -> bool:
+    """Whether the request says what comes behind the language."""
+    return bool(task.prefix) or task.translate

@@ -84,6 +84,7 @@ class SglangRecognizer:
             model=settings.model,
             max_window_s=facts.native_s,
             languages=facts.languages,
+            translates=facts.translates,
             word_times=facts.word_times,
             forced_prefix=facts.forced_prefix,
             context_text=facts.context_text,

@@ -35,6 +35,8 @@ class Asked:
     start: Start
     """Its `audio` says what the file is: a container, whose channels are mixed down unless they are its
     `tracks`, or bare samples."""
+    translate: bool = False
+    """Whether English is wanted, whatever is spoken."""
 
 
 class Job:
@@ -51,7 +53,11 @@ class Job:
         else:
             self._packets = iter(lambda: file.read(PACKET), b"")
         self.entry, self._live = begin(
-            start, replace(services, batch=True), lease, guest=fresh_id(), traceparent=traceparent
+            start,
+            replace(services, batch=True, translate=asked.translate),
+            lease,
+            guest=fresh_id(),
+            traceparent=traceparent,
         )
         self.entry.recording = True
         self._news = asyncio.Event()

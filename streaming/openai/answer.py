@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec import UNSET, UnsetType
@@ -30,9 +31,21 @@ _NAMES = dict(zip(_PAIRS[::2], _PAIRS[1::2], strict=True))
 """verbose_json names languages in English; others keep their code."""
 
 
-def answer(log: Log, wanted: Wanted, session: str, told: str | None) -> dict[str, Any] | str:
-    """The body: JSON, or text as it is. `told` is the language where none is heard: what the client said, or
-    the only one there is."""
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is known without the words."""
+
+    translated: bool
+    language: str | None
+    """Where none is heard: what the client said, or the only one there is."""
+
+    @property
+    def task(self) -> str:
+        return "translate" if self.translated else "transcribe"
+
+
+def answer(log: Log, wanted: Wanted, session: str, told: Told) -> dict[str, Any] | str:
+    """The body: JSON, or text as it is."""
     if wanted.format == "text":
         return text_of(log) + "\n"
     if wanted.format in ("srt", "vtt"):
@@ -41,8 +54,8 @@ def answer(log: Log, wanted: Wanted, session: str, told: str | None) -> dict[str
     if wanted.format == "json":
         return base
     if wanted.format == "diarized_json":
-        return {"task": "transcribe", "duration": seconds_of(log), **base, "segments": diarized(log)}
-    return {"task": "transcribe", "duration": seconds_of(log), **base, **_verbose(log, wanted, told)}
+        return {"task": told.task, "duration": seconds_of(log), **base, "segments": diarized(log)}
+    return {"task": told.task, "duration": seconds_of(log), **base, **_verbose(log, wanted, told)}
 
 
 def text_of(log: Log) -> str:
@@ -79,10 +92,11 @@ def diarized(log: Log) -> list[dict[str, Any]]:
     ]
 
 
-def _verbose(log: Log, wanted: Wanted, told: str | None) -> dict[str, Any]:
+def _verbose(log: Log, wanted: Wanted, told: Told) -> dict[str, Any]:
     segments = spoken(log)
     known: Sequence[str | UnsetType] = [s.language for s in segments if s.language is not UNSET]
-    code = str(max(known, key=known.count)) if known else told or ""
+    code = str(max(known, key=known.count)) if known else told.language or ""
+    code = "en" if told.translated else code
     found: dict[str, Any] = {"language": _NAMES.get(code, code)}
     if wanted.segments:
         found["segments"] = [_segment(number, segment) for number, segment in enumerate(segments)]

@@ -1,4 +1,4 @@
-"""`POST /v1/audio/transcriptions` and `/translations`, `GET /v1/models`."""
+"""`POST /v1/audio/transcriptions` and `/v1/audio/translations`, `GET /v1/models`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from streaming.files.desk import ANY, Desk, heard
 from streaming.files.job import Asked, Job
 from streaming.files.refusal import Refusal, of_wire
 from streaming.sessions.services import Services
-from streaming.sockets.draining import Body
 from streaming.wire.errors import WireError, shown
 from streaming.wire.messages import Segment
 from streaming.wire.render import FORMATS
 
 from . import secrets
-from .answer import Deltas, answer, diarized, usage
+from .answer import Deltas, Told, answer, diarized, usage
 from .errors import body_of, refuse
 from .form import Wanted, form_of, wanted
 
@@ -50,15 +49,8 @@ class Routes:
         return await self._desk.answer(request, self._transcribe, refuse)
 
     async def translations(self, request: Request) -> Response:
-        """Not done by any engine here."""
-        await Body(request.receive).drain()
-        return refuse(
-            Refusal(
-                400,
-                "this server does not translate: use /v1/audio/transcriptions for the language spoken",
-                code="unsupported_task",
-            )
-        )
+        """A recording to English, whatever is spoken."""
+        return await self._desk.answer(request, self._translate, refuse)
 
     async def models(self, request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [self._model()]})
@@ -74,6 +66,12 @@ class Routes:
         return {"id": name, "object": "model", "created": 0, "owned_by": "seamscribe"}
 
     async def _transcribe(self, request: Request) -> Response:
+        return await self._carry_out(request, translate=False)
+
+    async def _translate(self, request: Request) -> Response:
+        return await self._carry_out(request, translate=True)
+
+    async def _carry_out(self, request: Request, *, translate: bool) -> Response:
         services, limits = self._services, self._services.limits
         async with AsyncExitStack() as stack:
             lease = stack.enter_context(self._desk.place(request))
@@ -83,14 +81,13 @@ class Routes:
             asked = wanted(form)
             if asked.ignored:
                 services.metrics.ignored.add(len(asked.ignored), protocol="openai")
-            job = await stack.enter_async_context(
-                self._desk.job(Asked(asked.file, asked.start), lease, request)
-            )
+            work = Asked(asked.file, asked.start, translate=translate)
+            job = await stack.enter_async_context(self._desk.job(work, lease, request))
             if asked.stream:
                 return _Events(_events(job, asked), stack.pop_all())
             await heard(job, request)
             languages = services.dispatcher.capabilities.languages
-            told = asked.language or (languages[0] if len(languages) == 1 else None)
+            told = Told(translate, asked.language or (languages[0] if len(languages) == 1 else None))
             body = answer(job.entry.log, asked, job.entry.id, told)
         if isinstance(body, str):
             return PlainTextResponse(body, media_type=FORMATS[asked.format].media)

@@ -41,7 +41,7 @@ class Decodes:
         self._encoder = services.encoder
         self._metrics = services.metrics
         self._changed = changed
-        self._batch = services.batch
+        self._batch, self._translate = services.batch, services.translate
         self._loop = asyncio.get_running_loop()
         self._group: asyncio.TaskGroup | None = None
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -100,8 +100,7 @@ class Decodes:
 
     async def _decode(self, task: RecognitionTask) -> None:
         try:
-            asked = replace(task, priority=Priority.BATCH) if self._batch else task
-            hypothesis = await self._dispatcher.recognize(asked)
+            hypothesis = await self._dispatcher.recognize(self._asked(task))
         except EngineError as error:
             await self._failed(task, error)
         else:
@@ -109,6 +108,12 @@ class Decodes:
             self._meeting.receive_hypothesis(task.id, hypothesis)
         self._running.pop(task.id, None)
         self._changed()
+
+    def _asked(self, task: RecognitionTask) -> RecognitionTask:
+        """The task as the engine gets it."""
+        if not self._batch:
+            return task
+        return replace(task, priority=Priority.BATCH, translate=self._translate)
 
     async def _failed(self, task: RecognitionTask, error: EngineError) -> None:
         """Tell the session, after a pause where it will try again at once."""

@@ -79,6 +79,8 @@ class Services:
     sites: Sites = field(default_factory=Sites)
     batch: bool = False
     """Whether decodes give way to those of all others, and nobody waits for single words: recordings."""
+    translate: bool = False
+    """Whether English is written, whatever is spoken; with `batch` only."""
     redact: Redact | None = None
     """Strikes out of the words what nobody shall hear; None: nothing."""
 
@@ -102,6 +104,13 @@ def meeting_for(
 ) -> Meeting:
     """What a session hears; one that an earlier process began goes on at `place`. Raises `ProtocolError`."""
     capabilities = services.dispatcher.capabilities
+    if services.translate and not capabilities.translates:
+        raise ProtocolError(
+            "unsupported_task",
+            f"model: {capabilities.model} does not translate: ask for a transcription, or have a model served"
+            " that knows several languages",
+            field="model",
+        )
     if start.language and capabilities.languages and start.language not in capabilities.languages:
         raise ProtocolError(
             "unsupported_language",

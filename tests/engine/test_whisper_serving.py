@@ -74,6 +74,22 @@ def test_the_language_is_found_in_the_same_request() -> None:
     assert found.language_probability == pytest.approx(0.905, abs=0.01)
 
 
+def test_a_translation_waits_for_a_language_too() -> None:
+    policy, tokens = serving("base")
+    assert policy.facts.translates
+    assert not serving("tiny.en")[0].facts.translates
+    short = policy.detection(task(translate=True))
+    assert short is not None
+    assert names(tokens, short.input_ids or ()) == ["<|startoftranscript|>"]
+    assert (short.detects, short.max_new_tokens) == (True, 1)
+    ask = policy.ask(task(translate=True), "fr")
+    found = ["<|startoftranscript|>", "<|fr|>", "<|translate|>", "<|notimestamps|>"]
+    assert names(tokens, ask.input_ids or ()) == found
+    unknown = policy.ask(task(translate=True), None)
+    assert names(tokens, unknown.input_ids or ())[2] == "<|translate|>"
+    assert not unknown.detects
+
+
 def test_forced_words_wait_for_a_language() -> None:
     policy, tokens = serving("base")
     words = (Word("It", 16_000, 17_000),)

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from engine.contract import EngineError, Priority, RecognitionTask
-from engine.fake import FakeRecognizer, FakeScript
+from engine.fake import FakeEncoder, FakeRecognizer, FakeScript
 from streaming.access.keys import Scope
 from streaming.dialects.openai_shapes import letters
 from streaming.observe.tracing import Trace, Untraced
+from streaming.openai.form import RESPONSES
 from tests.support.keys import KEYS, READ, SPEAK, bearer, key, locked
 from tests.support.recordings import recorded
 from tests.support.server import Running, server
@@ -95,6 +96,40 @@ async def test_events_add_up_to_the_text() -> None:
     assert "".join(e["delta"] for e in events[:-1]) == events[-1]["text"] == text()
 
 
+async def translated(running: Running, **fields: Any) -> httpx.Response:
+    async with httpx.AsyncClient(timeout=30) as client:
+        url, file = running.http("/v1/audio/translations"), {"file": ("a.wav", wav())}
+        return await client.post(url, data={"model": "any", **fields}, files=file)
+
+
+async def test_a_translation_is_english_in_all_formats() -> None:
+    script = FakeScript(translates=True, language="fr")
+    async with server(script, services={"encoder": FakeEncoder()}) as running:
+        found = {name: await translated(running, response_format=name) for name in RESPONSES}
+        events = await translated(running, stream="true")
+        plain = await ask(running)
+    assert all(answer.status_code == 200 for answer in found.values())
+    assert found["json"].json()["text"] == text().upper()
+    assert found["text"].text == text().upper() + "\n"
+    assert text().upper().split()[0] in found["srt"].text
+    assert text().upper().split()[0] in found["vtt"].text
+    verbose = found["verbose_json"].json()
+    assert (verbose["task"], verbose["language"]) == ("translate", "english")
+    assert verbose["text"] == text().upper()
+    assert found["diarized_json"].json()["task"] == "translate"
+    assert f'"text":"{text().upper()}"' in events.text
+    assert plain.json()["text"] == text()
+
+
+async def test_who_cannot_translate_says_so() -> None:
+    async with server() as running:
+        answer = await translated(running)
+        assert running.services.sessions.active == 0
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert (error["code"], error["param"]) == ("unsupported_task", "model")
+
+
 @pytest.mark.parametrize(
     ("data", "fields", "param"),
     [
@@ -120,18 +155,12 @@ async def test_the_other_refusals_are_json_too() -> None:
     async with server() as running, httpx.AsyncClient() as client:
         got = await client.get(running.http(PATH))
         bare = await client.post(running.http(PATH), content=b"x")
-        translated = await client.post(running.http("/v1/audio/translations"))
+        got_too = await client.get(running.http("/v1/audio/translations"))
         nobody = await client.get(running.http("/v1/models/nobody"))
         models = (await client.get(running.http("/v1/models"))).json()
         known = await client.get(running.http("/v1/models/" + models["data"][0]["id"]))
-    assert (got.status_code, bare.status_code, translated.status_code, nobody.status_code) == (
-        405,
-        400,
-        400,
-        404,
-    )
-    assert all(a.json()["error"]["message"] for a in (got, bare, translated, nobody))
-    assert translated.json()["error"]["code"] == "unsupported_task"
+    assert [a.status_code for a in (got, bare, got_too, nobody)] == [405, 400, 405, 404]
+    assert all(a.json()["error"]["message"] for a in (got, bare, got_too, nobody))
     assert known.json() == models["data"][0]
 
 

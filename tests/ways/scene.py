@@ -85,7 +85,7 @@ def clip(folder: Path) -> tuple[Path, str]:
 
 
 @asynccontextmanager
-async def server(folder: Path, *settings: str) -> AsyncIterator[tuple[str, Path]]:
+async def server(folder: Path, *settings: str, model: str = MODEL) -> AsyncIterator[tuple[str, Path]]:
     """`seamscribe serve` with a key, its address and its log, everything at debug; `settings` are more lines
     of `[server]`."""
     config, log = folder / "config.toml", folder / "log.txt"
@@ -94,7 +94,7 @@ async def server(folder: Path, *settings: str) -> AsyncIterator[tuple[str, Path]
         # Whether there is room on a machine that others use is not what is tried here.
         '[admission]\non = false\n[server]\nlog_level = "debug"\n' + "\n".join(settings)
     )
-    options = ("--model", MODEL, "--config", str(config), "--port", "0", "--no-journal")
+    options = ("--model", model, "--config", str(config), "--port", "0", "--no-journal")
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "streaming", "serve", *options), cwd=ROOT, stdout=output, stderr=output

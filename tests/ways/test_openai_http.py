@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from tests.engine.real import needs_speakers
+from tests.engine.real import needs_speakers, needs_weights
+from tests.support.data import DATA
 
-from .scene import MARKS, Scene, check, needs, play
+from .scene import KEY, MARKS, Scene, check, needs, play, server
 
 pytestmark = [*MARKS, needs_speakers]
 
@@ -34,6 +38,25 @@ async def test_openai_python(scene: Scene) -> None:
         "no key": ("AuthenticationError", 401),
     }
     assert by["no audio"]["body"]["param"] == "file"
+    assert by["translation"]["body"]["code"] == "unsupported_task"
+
+
+@needs("openai")
+@needs_weights("base")
+async def test_openai_python_translates(scene: Scene, tmp_path: Path) -> None:
+    """With a model that knows several languages."""
+    clip = DATA / "languages" / "es-leopard.wav"
+    async with server(tmp_path, model="base") as (url, log):
+        said: dict[str, Any] = dict(
+            await play(replace(scene, url=url, log=log, clip=clip), "openai", "openai_translation.py")
+        )
+        assert KEY not in log.read_text("utf-8", "replace")
+    text = said["json"]["text"]
+    assert {"sand", "white", "medium", "grain"} <= set(re.findall("[a-z]+", text.lower()))
+    assert (said["verbose_json"]["text"], said["verbose_json"]["language"]) == (text, "english")
+    assert said["text"].strip() == text
+    assert said["srt"].startswith("1\n00:00:0")
+    assert said["vtt"].startswith("WEBVTT")
 
 
 @needs("node-openai")

@@ -185,6 +185,30 @@ def test_a_pinned_language_is_written_and_the_heard_one_told_on_request() -> Non
     assert recognizer("base").decode(conform.task(recording(JFK), language="en")).language is None
 
 
+@needs_weights("base")
+@pytest.mark.parametrize(
+    ("path", "heard", "said"),
+    [
+        ("es-leopard.wav", "es", {"sand", "white", "medium", "grain"}),
+        ("it-leopard.wav", "it", {"radio", "songs"}),
+    ],
+)
+def test_a_translation_is_english(path: str, heard: str, said: set[str]) -> None:
+    assert recognizer("base").capabilities.translates
+    asked = conform.task(recording(f"languages/{path}"), translate=True)
+    found = recognizer("base").decode(asked)
+    conform.check_words(found, asked)
+    assert found.language == heard
+    assert said <= set(spoken(join(found.words)))
+
+
+@needs_weights("tiny.en")
+def test_who_knows_english_alone_refuses_to_translate() -> None:
+    assert not recognizer("tiny.en").capabilities.translates
+    with pytest.raises(EngineError, match="does not translate"):
+        recognizer("tiny.en").decode(conform.task(recording(JFK), translate=True))
+
+
 @needs_weights("tiny.en")
 async def test_two_workers_decode_at_once() -> None:
     decoder = LocalDecoder(find_weights("tiny.en"), name="x", threads=2, settings=DecodeSettings())

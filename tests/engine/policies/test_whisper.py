@@ -52,6 +52,16 @@ def test_an_english_only_model_knows_neither_language_nor_task() -> None:
         english.plan(task(), "zh")
 
 
+def test_a_translation_is_asked_for_by_its_task() -> None:
+    plan = policy.plan(task(4.0, translate=True), "zh")
+    assert named(plan.prompt) == "<|startoftranscript|><|zh|><|translate|><|notimestamps|>"
+    assert plan.sot == policy.sot("zh", translate=True)
+    # English is written, in fewer tokens than Chinese would be.
+    assert plan.budget == policy.plan(task(4.0), "en").budget < policy.plan(task(4.0), "zh").budget
+    with pytest.raises(ValueError, match="English alone does not translate"):
+        english.plan(task(translate=True), None)
+
+
 def test_hotwords_stand_before_the_context() -> None:
     plan = policy.plan(task(context="go", hotwords=("Kubernetes", "Ada")), "en")
     assert named(plan.head).startswith("<|startofprev|> Kubernetes, Ada. go<|startoftranscript|>")
