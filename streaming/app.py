@@ -150,6 +150,7 @@ def observer(metrics: Metrics, tracing: Tracing = UNTRACED) -> Callable[[Served]
         metrics.decodes.add(priority=served.task.priority.name.lower(), finish=finish or "none")
         if served.task.priority is not Priority.BATCH:  # their waiting is as it should be
             metrics.queue_time.observe(served.queue_s)
+            metrics.live_engine_s += served.engine_s
         metrics.engine_time.observe(served.engine_s)
         if served.hypothesis is not None:
             metrics.decoded_audio.add((served.task.end - served.task.start) / SAMPLE_RATE)

@@ -57,7 +57,7 @@ class Desk:
         """A place, from before the first byte on: else one key could hold the places of all. Raises `Refusal`
         or `WireError` where there is none."""
         services, limits = self._services, self._services.limits
-        if (full := services.sessions.refusal()) is not None:
+        if (full := services.sessions.refusal(recording=True)) is not None:
             raise full
         if self._files >= limits.max_files:
             raise Refusal(

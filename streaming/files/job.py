@@ -59,7 +59,6 @@ class Job:
             guest=fresh_id(),
             traceparent=traceparent,
         )
-        self.entry.recording = True
         self._news = asyncio.Event()
         self.entry.waiting.add(self._news)
         self._cursor = Cursor(self.entry.log)

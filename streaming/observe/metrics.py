@@ -156,6 +156,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self._help: dict[str, tuple[str, Metric | Histogram]] = {}
+        # What admission judges by: recordings take what is left and do not count.
+        self.live_audio_s = self.live_engine_s = 0.0
         new = self._new
         self.first_partial = new(
             "first_partial_seconds", "From the start of speech to its first words.", Histogram(DELAYS)

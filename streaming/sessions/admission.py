@@ -82,25 +82,29 @@ class Admission:
         self._memory = memory
         self._most_memory = settings.memory_bytes or MEMORY_SHARE * memory_there_is()
         self._queue, self._commit = Recent(metrics.queue_time), Recent(metrics.commit_delay)
-        self._received, self._engine_s = metrics.received.value(), metrics.engine_time.sum
+        self._received, self._engine_s = metrics.live_audio_s, metrics.live_engine_s
         self._at = self._loop.time() - LOOK_S
         self._closed: str | None = None
 
-    def admit(self) -> None:
+    def admit(self, *, recording: bool = False) -> None:
         """One more session begins; raises `Congested` where it would harm those that run."""
-        if (refusal := self.refusal()) is not None:
+        if (refusal := self.refusal(recording=recording)) is not None:
             raise refusal
-        self._capacity.admit(self._loop.time())
+        if not recording:
+            self._capacity.admit(self._loop.time())
 
-    def refusal(self) -> Congested | None:
-        """What a new client would be told now."""
-        cause = self._capacity.refusal(self._loop.time()) if self._on else None
+    def refusal(self, *, recording: bool = False) -> Congested | None:
+        """What a new client would be told now. A `recording`, which takes what the live ones leave of the
+        engine, is kept out by what harms those already alone."""
+        capacity = self._capacity
+        cause = capacity.closed if recording else capacity.refusal(self._loop.time())
+        cause = cause if self._on else None
         return None if cause is None else Congested(cause, self._retry_after_ms)
 
     def look(self) -> None:
         """Measure, now."""
         now, metrics, load = self._loop.time(), self._metrics, self._engine.load
-        received, engine_s, memory = metrics.received.value(), metrics.engine_time.sum, self._memory()
+        received, engine_s, memory = metrics.live_audio_s, metrics.live_engine_s, self._memory()
         passed = max(now - self._at, 1e-3)
         self._capacity.look(
             Look(

@@ -29,7 +29,7 @@ def begin(
     `Sessions.open` takes them, `traceparent` is the client's own trace. Raises `WireError`."""
     start = replace(start, language=language_of(start.language))
     try:
-        entry = services.sessions.open(token, kept(start, services.redact), guest)
+        entry = services.sessions.open(token, kept(start, services.redact), guest, recording=services.batch)
     except BaseException:
         lease.close()
         raise

@@ -56,7 +56,10 @@ class DelayMeter:
 
     def received(self, sample: int, now: float) -> None:
         """Everything before `sample` has arrived."""
-        self._metrics.received.add((sample - self._received) / SAMPLE_RATE)
+        seconds = (sample - self._received) / SAMPLE_RATE
+        self._metrics.received.add(seconds)
+        if self._timed:
+            self._metrics.live_audio_s += seconds
         self._received = sample
         if not self._samples or sample - self._samples[-1] >= _STEP:
             self._samples.append(sample)

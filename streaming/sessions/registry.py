@@ -172,13 +172,20 @@ class Sessions:
         self._connections.discard(connection)
         self._look()
 
-    def open(self, token: str | None = None, start: Start | None = None, guest: str | None = None) -> Entry:
+    def open(
+        self,
+        token: str | None = None,
+        start: Start | None = None,
+        guest: str | None = None,
+        *,
+        recording: bool = False,
+    ) -> Entry:
         """A new live session, to which whoever has the token may come back, or `guest`: of this id, to which
         nobody does. Raises `Overloaded`, `Congested` or `Restarting`."""
         self._check_room()
         if self._admission is not None:
-            self._admission.admit()
-        entry = Entry(guest or tokens.fresh_id(), guest=guest is not None)
+            self._admission.admit(recording=recording)
+        entry = Entry(guest or tokens.fresh_id(), guest=guest is not None, recording=recording)
         if token is not None:
             entry.token_digest = tokens.digest(token)
             entry.read_digest = tokens.digest(tokens.read_token(token))
@@ -207,9 +214,11 @@ class Sessions:
             return None
         return Overloaded(len(self._live), round(self._limits.retry_after_s * 1000))
 
-    def refusal(self) -> StreamError | None:
+    def refusal(self, *, recording: bool = False) -> StreamError | None:
         """What a client that wants a new session would be told for want of room; None where there is some."""
-        return self._full() or (self._admission.refusal() if self._admission is not None else None)
+        if (full := self._full()) is not None or self._admission is None:
+            return full
+        return self._admission.refusal(recording=recording)
 
     def host(self, entry: Entry, session: Running) -> None:
         """Run the session in a task of its own, whoever comes and goes; it is closed when it ends."""

@@ -12,14 +12,21 @@ import numpy as np
 import pytest
 
 from engine.contract import EngineError, Priority, RecognitionTask
+from engine.dispatcher import Dispatcher, DispatchSettings
 from engine.fake import FakeEncoder, FakeRecognizer, FakeScript
 from streaming.access.keys import Scope
+from streaming.app import observer
 from streaming.dialects.openai_shapes import letters
+from streaming.observe.metrics import Metrics
 from streaming.observe.tracing import Trace, Untraced
 from streaming.openai.form import RESPONSES
+from streaming.sessions.admission import Admission
+from streaming.sessions.registry import Sessions
+from streaming.settings import AdmissionSettings, LimitSettings, ServerSettings
 from tests.support.keys import KEYS, READ, SPEAK, bearer, key, locked
 from tests.support.recordings import recorded
-from tests.support.server import Running, server
+from tests.support.server import Running, listening, server
+from tests.support.services import services_of
 from tests.support.sound import expected, speech
 from tests.support.waiting import until
 
@@ -253,6 +260,23 @@ async def test_a_recording_gives_way_to_what_is_live() -> None:
     # What they heard and wrote is counted like everybody's.
     assert metrics.received.value() > 0
     assert metrics.words.value() > 0
+
+
+async def test_recordings_keep_nobody_out() -> None:
+    """One after the other, with the door of a small machine: what they cost is not what live sessions do."""
+    metrics, engine = Metrics(), FakeRecognizer(FakeScript(delay_s=0.02, per_audio_s=0.002, concurrency=2))
+    dispatcher = Dispatcher(engine, DispatchSettings(), observer(metrics))
+    door = Admission(AdmissionSettings(), 5.0, dispatcher, 2, metrics, lambda: 1 << 20)
+    sessions = Sessions(ServerSettings(), limits := LimitSettings(), door=door)
+    shared = services_of(engine, limits, dispatcher=dispatcher, metrics=metrics, sessions=sessions)
+    async with listening(shared) as running:
+        for _ in range(8):
+            answer = await ask(running, wav(SLOTS * 4))
+            assert answer.status_code == 200, answer.text
+            door.look()
+    assert metrics.engine_time.sum > 0
+    assert metrics.demand.value() == 0
+    assert door.refusal() is None
 
 
 @pytest.mark.parametrize(("places", "beside"), [(4, 1), (32, 3)])

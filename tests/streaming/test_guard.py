@@ -307,12 +307,11 @@ async def test_a_token_in_start_is_not_kept() -> None:
     async with server(services=locked()) as running:
         sessions, opened = running.services.sessions, running.services.sessions.open
 
-        def opening(token: str | None = None, start: Start | None = None, guest: str | None = None) -> Any:
-            assert start is not None
+        def opening(token: str | None, start: Start, guest: str | None, **more: Any) -> Any:
             kept.append(start)
-            return opened(token, start, guest)
+            return opened(token, start, guest, **more)
 
-        sessions.open = opening  # type: ignore[method-assign]
+        sessions.open = opening  # type: ignore[method-assign, assignment]
         assert (await first_answer(running.stream, {"type": "start", "token": SPEAK}))[0] == 0
         assert [start.token for start in kept] == [None]
 
