@@ -5,7 +5,8 @@ processes before them, `seamscribe bench load` before that, all over loopback so
 
 A case is `model:streams:fronts:at_once[:seconds]`, e.g. `tiny:1000:10:16` or `large:400:8:8:40`: which
 engines, how many streams, how many processes of our server, and how many decodes each of those has under way
-at most (0: as many as the engines hold). All engines are started at first and idle until it is their turn.
+at most (0: as many as the engines hold). All engines are started at first and idle until it is their turn;
+those that answer already are taken as they are.
 `--standin` starts servers without a model, to try the script where there is no GPU.
 """
 
@@ -81,24 +82,29 @@ def healthy(port: int) -> bool:
 
 @contextlib.contextmanager
 def engines(options: argparse.Namespace, ports: dict[str, list[int]]) -> Iterator[None]:
-    """All servers, until the block ends; raises RuntimeError where one does not come up."""
+    """All servers, until the block ends, those apart that run already, or are to be kept for another call;
+    raises RuntimeError where one does not come up."""
     children: list[subprocess.Popen[bytes]] = []
+    started: list[int] = []
     folders = {"tiny": options.tiny, "large": options.large}
     try:
         began = time.monotonic()
         for model, places in ports.items():
             for place, port in enumerate(places):
+                if healthy(port):
+                    continue
+                started.append(port)
                 with open(options.logs / f"engine-{port}.log", "wb") as log:
                     command = engine_command(model, folders[model], port, options)
                     children.append(subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True))
                 if place == 0:
                     _await(children[-1], port, began)  # compiles what the others then find
-        for child, port in zip(children, (p for places in ports.values() for p in places), strict=True):
+        for child, port in zip(children, started, strict=True):
             _await(child, port, began)
             say(f"engine at {port} serves after {time.monotonic() - began:.0f} s")
         yield
     finally:
-        for child in children:
+        for child in children if not options.keep else ():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, 9)
 
@@ -198,6 +204,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--positions", type=int, default=0, help="of each engine's cache")
     parser.add_argument("--speakers", type=int, default=4, help="processes that speak")
     parser.add_argument("--budget", type=float, default=570.0, help="seconds for everything")
+    parser.add_argument("--port", type=int, default=31000, help="of the first engine; others follow")
+    parser.add_argument("--keep", action="store_true", help="leave the engines running")
     parser.add_argument("--standin", action="store_true")
     options = parser.parse_args(argv)
     end = time.monotonic() + options.budget
@@ -205,7 +213,7 @@ def main(argv: Sequence[str]) -> int:
     used = {case.model for case in options.cases}
     counts = dict(zip(("tiny", "large"), options.engines, strict=True))
     ports = {
-        model: [31000 + 100 * place + number for number in range(counts[model])]
+        model: [options.port + 100 * place + number for number in range(counts[model])]
         for place, model in enumerate(("tiny", "large"))
         if model in used
     }
