@@ -60,6 +60,7 @@ class _Call:
     turn: asyncio.Future[None]
     submitted: float
     started: float | None = None
+    answered: bool = False
     abandoned: str | None = field(default=None)
     """Why it was cut off from here (a cause), None while it was not."""
 
@@ -123,6 +124,7 @@ class Dispatcher:
         cause: str | None = "cancelled"
         try:
             hypothesis, cause = await self._serve(task, call), None
+            call.answered = True
             return hypothesis
         except EngineError as error:
             cause = error.cause
@@ -196,6 +198,8 @@ class Dispatcher:
             self._queue.cancel(task.id)
         else:
             self._run(task, -1)
+            if call.answered and task.priority in (Priority.FIRST, Priority.REFRESH):
+                self._gauge.served(self._loop.time() - call.started)
         self._admit()
 
     def _run(self, task: RecognitionTask, change: int) -> None:

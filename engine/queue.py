@@ -115,6 +115,13 @@ class LoadGauge:
     CALM = 0.65
     WAIT_S = 0.5
     """Seconds a task may wait before refreshes become rarer."""
+    SLOW_S = 0.5
+    """Seconds a refresh may take in an engine that takes many at once, and so has a queue of its own, before
+    they become rarer; or"""
+    SLOWER = 2.5
+    """so many times what it takes when the engine is idle, whichever is more."""
+    FORGET = 1.002
+    """By so much a period the quickest refreshes are forgotten: windows and engines change."""
     PERIOD_S = 0.5
     """Seconds between two steps of the loop."""
     MOST = 6.0
@@ -134,6 +141,9 @@ class LoadGauge:
         self._utilisation = 0.0
         self._factor = 1.0
         self._brief = False
+        self._served, self._took = 0, 0.0  # since the last step
+        self._latency = 0.0
+        self._quickest = float("inf")
 
     @property
     def running(self) -> int:
@@ -161,6 +171,18 @@ class LoadGauge:
         self._changed = now
         self._running += change
 
+    def served(self, seconds: float) -> None:
+        """A refresh took so long from its turn to its answer."""
+        self._served += 1
+        self._took += seconds
+
+    @property
+    def slow(self) -> float:
+        """How long refreshes take in the engine, as a multiple of what they may."""
+        if self._quickest == float("inf"):
+            return 0.0
+        return self._latency / max(self.SLOW_S, self.SLOWER * self._quickest)
+
     def due(self, now: float) -> bool:
         """Whether a period has passed since the last step."""
         return now - self._stepped >= self.PERIOD_S
@@ -176,8 +198,13 @@ class LoadGauge:
         weight = min(1.0, passed / 2)
         self._utilisation += (share - self._utilisation) * weight
         self._busy, self._stepped = 0.0, now
-        if self._utilisation > self.BUSY or oldest_s > self.WAIT_S:
+        if self._served:
+            mean = self._took / self._served
+            self._latency += (mean - self._latency) * weight
+            self._quickest = min(self._quickest * self.FORGET, mean)
+            self._served, self._took = 0, 0.0
+        if self._utilisation > self.BUSY or oldest_s > self.WAIT_S or self.slow > 1.0:
             self._factor = min(self.MOST, self._factor * 1.2)
-        elif self._utilisation < self.CALM:
+        elif self._utilisation < self.CALM and self.slow < self.CALM:
             self._factor = max(1.0, self._factor / 1.1)
         self._brief = self._factor > (self.WHOLE if self._brief else self.BRIEF)

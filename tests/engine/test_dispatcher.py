@@ -191,3 +191,18 @@ def test_load_is_reported() -> None:
         assert d.load.oldest_s == 0.0
 
     dispatching(body, FakeScript(delay_s=1.0, concurrency=1))
+
+
+def test_refreshes_that_come_back_late_become_rarer_though_places_are_free() -> None:
+    async def body(d: Dispatcher, _: FakeRecognizer, served: list[Served]) -> None:
+        seen = []
+        for priority in (Priority.FINAL, Priority.REFRESH):
+            for number in range(60):
+                await d.recognize(task(f"{priority.name}{number}", priority=priority))
+                seen.append(d.load.stretch)
+        assert max(seen[:61]) == 1.0  # a final may take its time
+        assert seen[-1] > 2.0
+        assert d.load.utilisation < 0.1
+
+    # Quick at first, so that it is known what it takes.
+    dispatching(body, FakeScript(concurrency=64, stalls=lambda call: 0.05 if 60 <= call < 80 else 0.8))

@@ -156,3 +156,38 @@ def test_half_busy_stretches_nothing_but_waiting_does() -> None:
     assert gauge.factor == 1.0
     gauge.step(2.0, 21.0)
     assert gauge.factor > 1.0
+
+
+def looked(gauge: LoadGauge, *took: float, steps: int = 40) -> LoadGauge:
+    """So many periods, each with refreshes that took so long."""
+    for _ in range(steps):
+        for seconds in took:
+            gauge.served(seconds)
+        gauge.step(0.0, gauge._stepped + gauge.PERIOD_S)
+    return gauge
+
+
+def test_an_engine_with_places_left_that_answers_late_is_busy_all_the_same() -> None:
+    """One that takes hundreds at once has a queue of its own: its places say nothing."""
+    gauge = looked(LoadGauge(concurrency=256, now=0.0), 0.1, 0.2)
+    assert gauge.factor == 1.0
+    assert looked(gauge, 0.7, 0.9).factor == LoadGauge.MOST
+    assert gauge.utilisation == 0.0
+    assert looked(gauge, 0.1, 0.2).factor == 1.0
+
+
+def test_an_engine_that_always_takes_so_long_is_not_busy() -> None:
+    gauge = looked(LoadGauge(concurrency=2, now=0.0), 0.8)
+    assert gauge.factor == 1.0
+    assert looked(gauge, 1.6).factor == 1.0
+    assert looked(gauge, 2.4).factor > 1.0
+
+
+def test_refreshes_stay_as_rare_while_they_take_nearly_too_long() -> None:
+    """Else they would come and go every second."""
+    gauge = looked(looked(LoadGauge(concurrency=256, now=0.0), 0.1), 0.7, steps=6)
+    rare = gauge.factor
+    assert rare > 1.0
+    looked(gauge, 0.4, steps=4)  # the mean comes down first
+    settled = gauge.factor
+    assert looked(gauge, 0.4).factor == settled
