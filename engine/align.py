@@ -22,6 +22,8 @@ _ABOVE_FLOOR_DB = 6.0
 _HEADROOM_DB = 15.0
 """Speech without pauses has a high floor; nothing this near its peaks counts as quiet."""
 _SILENCE = 1e-10
+_MEDIAN = 7
+"""Frames whose median a frame's attention is."""
 
 Times = npt.NDArray[np.float64]
 
@@ -40,6 +42,59 @@ def token_frames(path: Sequence[tuple[int, int]], tokens: int) -> Times:
         return np.zeros(tokens + 1)
     filled = np.interp(np.arange(tokens + 1), known, begins[known])
     return np.maximum.accumulate(filled)
+
+
+def token_begins(attention: npt.NDArray[np.float32], frames: int) -> Times:
+    """Frame at which each token begins, from where it was heard.
+
+    `attention` (heads, rows, all frames) has a row a token; audio ends at `frames`. Each row is compared with
+    the others, smoothed and averaged over the heads; then the cheapest path through them that only goes
+    forward is found (dynamic time warping), as Whisper's authors do. The answer has a number a row.
+    """
+    heard = attention[:, :, : max(frames, 1)].astype(np.float64)
+    heard /= np.maximum(heard.sum(axis=-1, keepdims=True), 1e-12)
+    deviation = np.maximum(heard.std(axis=1, keepdims=True), 1e-12)
+    heard = (heard - heard.mean(axis=1, keepdims=True)) / deviation
+    return _cheapest(-_smooth(heard).mean(axis=0))
+
+
+def _smooth(rows: Times) -> Times:
+    """The median of each value and its neighbours, `_MEDIAN` in all; edges mirrored."""
+    half = _MEDIAN // 2
+    if rows.shape[-1] <= half:
+        return rows
+    padded = np.pad(rows, ((0, 0), (0, 0), (half, half)), mode="reflect")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, _MEDIAN, axis=-1)
+    # The middle one is all that is wanted, not the order.
+    middle: Times = np.partition(windows, half, axis=-1)[..., half]
+    return middle
+
+
+def _cheapest(cost: Times) -> Times:
+    """Column at which the cheapest path from the first to the last cell enters each row.
+
+    A row is one vector operation: the cheapest way to a cell is the cheapest entry before it, plus what the
+    row costs from there on.
+    """
+    rows, columns = cost.shape
+    total = np.cumsum(cost, axis=1)
+    entries = np.empty_like(cost)
+    reached = np.empty_like(cost)
+    entries[0] = np.inf
+    entries[0, 0] = 0.0
+    reached[0] = total[0]
+    for row in range(1, rows):
+        entries[row] = reached[row - 1]
+        entries[row, 1:] = np.minimum(reached[row - 1, 1:], reached[row - 1, :-1]) - total[row, :-1]
+        reached[row] = total[row] + np.minimum.accumulate(entries[row])
+    begins = np.zeros(rows)
+    column = columns - 1
+    for row in range(rows - 1, 0, -1):
+        column = int(np.argmin(entries[row, : column + 1]))
+        begins[row] = column
+        if column and reached[row - 1, column - 1] < reached[row - 1, column]:
+            column -= 1
+    return begins
 
 
 def timed_words(

@@ -44,7 +44,7 @@ def loosened(task: RecognitionTask) -> RecognitionTask | None:
     """`task` with one word less to begin with; None where its prefix ends at a safe place."""
     if not task.prefix or not any(map(is_unspaced, task.prefix[-1].text)):
         return None
-    return replace(task, prefix=task.prefix[:-1])
+    return replace(task, prefix=task.prefix[:-1], draft=(task.prefix[-1], *task.draft))
 
 
 def rejoined(task: RecognitionTask, heard: Hypothesis) -> Hypothesis | None:

@@ -88,6 +88,9 @@ class RecognitionTask:
     priority: Priority
     context: str = ""
     prefix: tuple[Word, ...] = ()
+    draft: tuple[Word, ...] = ()
+    """What the last decode heard after `prefix`: an engine may check these words instead of searching for
+    them. The answer is the one without them."""
     language: str | None = None
     """ISO 639 code, that of two letters where there is one; None lets the engine detect it."""
     detect: bool = False

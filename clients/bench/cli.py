@@ -1,4 +1,4 @@
-"""`seamscribe bench live | load | growth | soak | languages | formats | kill | overload | table`.
+"""`seamscribe bench live | load | capacity | growth | soak | languages | formats | kill | overload | table`.
 
 Exit status: 0 the run is whole (and with --gate every target met), 1 it is not, 2 nothing to play,
 3 no server.
@@ -23,7 +23,19 @@ from clients.play import Pace
 from engine.weights import DEFAULT_MODEL, WeightsError, find_weights
 from streaming.wire.messages import Start
 
-from . import formats, growth, kill, languages, load_cli, markdown, overload, report, soak, speakers_cli
+from . import (
+    capacity,
+    formats,
+    growth,
+    kill,
+    languages,
+    load_cli,
+    markdown,
+    overload,
+    report,
+    soak,
+    speakers_cli,
+)
 from .corpus import Clip, CorpusError, build
 from .evaluate import Scored, evaluate
 from .live import Played, plan, play_slots
@@ -78,6 +90,7 @@ def parser() -> argparse.ArgumentParser:
     live.add_argument("--factor", type=float, default=1.0, help="widens the delay targets (several streams)")
     live.add_argument("--gate", action="store_true", help="exit with 1 when a target is missed")
     load_cli.arguments(kinds, _kind, _load)
+    capacity.arguments(kinds, _kind, _capacity)
     grow = _kind(kinds, "growth", "cost and memory over an hour, and over silence", _growth)
     grow.add_argument("--select", default="en")
     grow.add_argument("--minutes", type=float, default=60)
@@ -283,6 +296,10 @@ async def _kill(options: argparse.Namespace) -> int:
         body = {"bench": "kill", "environment": report.environment(), "outcome": asdict(found)}
         report.write_json(options.json, body)
     return EXIT_FAULT if found.faults or found.revised or found.gap_samples else EXIT_OK
+
+
+async def _capacity(options: argparse.Namespace) -> int:
+    return EXIT_OK if await capacity.run(options, tell) else EXIT_FAULT
 
 
 async def _overload(options: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.align import timed_words, token_frames
+from engine.align import Times, timed_words, token_begins, token_frames
 from engine.contract import (
     SAMPLE_RATE,
     Audio,
@@ -27,6 +27,7 @@ from engine.policies.whisper import Output, Plan, Verdict, WhisperPolicy
 from engine.spread import spread_frames
 from engine.tokens import FileTokens
 
+from .greedy import Found, GreedySearch
 from .settings import DecodeSettings
 
 SHAPES_KEPT = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
@@ -57,6 +58,7 @@ class LocalDecoder:
             self._policy = WhisperPolicy(tokens, multilingual=bool(self._model.is_multilingual))
         except ValueError as error:
             raise EngineError("weights", f"{folder.name}: {error}", retryable=False) from error
+        self._greedy = GreedySearch(folder, self._policy, rounded=settings.compute == "int8")
         self._limit_s = self._policy.window_s
         self._capabilities = Capabilities(
             engine="local",
@@ -87,9 +89,10 @@ class LocalDecoder:
         try:
             encoded = self._encode(task, audio)
             plan = self._policy.plan(task, encoded.language)
-            output = self._generate(encoded, plan, thorough=_thorough(task))
+            found = self._search(encoded, plan, task)
+            output = found.output if isinstance(found, Found) else found
             verdict = self._policy.judge(output)
-            words = self._words(task, audio, encoded, plan, verdict) if verdict.ids else ()
+            words = self._words(task, audio, encoded, plan, verdict, found) if verdict.ids else ()
         except ValueError as error:
             raise EngineError("request", str(error), retryable=False) from error
         except RuntimeError as error:
@@ -116,14 +119,21 @@ class LocalDecoder:
         heard = self._policy.language_of(token)
         return _Encoded(states, pinned or heard, heard, float(probability))
 
-    def _generate(self, encoded: _Encoded, plan: Plan, *, thorough: bool) -> Output:
+    def _search(self, encoded: _Encoded, plan: Plan, task: RecognitionTask) -> Found | Output:
+        """One hypothesis where that is enough, which is cheap behind known words; else a beam, or dice."""
+        settings, rung = self._settings, plan.rung
+        beam = settings.thorough_beam if _thorough(task) else settings.quick_beam
+        if rung.temperature == 0 and rung.repetition_penalty == 1 and beam == 1:
+            return self._greedy(np.asarray(encoded.states), plan, self._policy.draft(task))
+        return self._generate(encoded, plan, beam)
+
+    def _generate(self, encoded: _Encoded, plan: Plan, beam: int) -> Output:
         settings, rung = self._settings, plan.rung
         sampling = rung.temperature > 0
-        beam = 1 if sampling else settings.thorough_beam if thorough else settings.quick_beam
         result = self._model.generate(
             encoded.states,
             [plan.prompt],
-            beam_size=beam,
+            beam_size=1 if sampling else beam,
             length_penalty=settings.forced_length_penalty if plan.prefix else 1.0,
             max_length=_max_length(plan),
             repetition_penalty=rung.repetition_penalty,
@@ -152,6 +162,7 @@ class LocalDecoder:
         encoded: _Encoded,
         plan: Plan,
         verdict: Verdict,
+        found: Found | Output,
     ) -> tuple[Word, ...]:
         units = self._policy.units(verdict.ids)
         begin = max(task.prefix[-1].end, task.start) if task.prefix else task.start
@@ -160,12 +171,21 @@ class LocalDecoder:
         if not settings.align:
             frames = spread_frames(audio, window[0] - task.start, units, len(verdict.ids))
             return tuple(timed_words(units, frames, (), audio, window))
+        frames, chances = self._aligned(encoded, plan, verdict, found, max(len(audio) // HOP, 2))
+        return tuple(timed_words(units, frames, chances, audio, window))
+
+    def _aligned(
+        self, encoded: _Encoded, plan: Plan, verdict: Verdict, found: Found | Output, heard: int
+    ) -> tuple[Times, Sequence[float]]:
+        """Where the words' tokens begin, and how sure each is; `heard` is the audio's length in feature
+        frames."""
+        if isinstance(found, Found):
+            begins = token_begins(found.attention, heard // 2)
+            return begins[len(plan.prefix) :][: len(verdict.ids) + 1], found.chances[: len(verdict.ids)]
         text = [*plan.prefix, *verdict.ids]
-        heard = max(len(audio) // HOP, 2)
         aligned = self._model.align(encoded.states, list(plan.sot), [text], heard)[0]
         frames = token_frames(aligned.alignments, len(text))[len(plan.prefix) :]
-        chances: Sequence[float] = aligned.text_token_probs[len(plan.prefix) :]
-        return tuple(timed_words(units, frames, chances, audio, window))
+        return frames, aligned.text_token_probs[len(plan.prefix) :]
 
 
 def _thorough(task: RecognitionTask) -> bool:

@@ -201,6 +201,13 @@ class WhisperPolicy:
         kind = "latin" if f" {code} " in _LATIN else "stacked" if f" {code} " in _STACKED else "other"
         return math.ceil(seconds * _TOKENS_PER_S[kind]) + 10
 
+    def draft(self, task: RecognitionTask) -> tuple[int, ...]:
+        """The task's draft as it would be written after its prefix."""
+        if not task.draft:
+            return ()
+        space = " " if task.draft[0].space else ""
+        return tuple(self.tokens.encode(space + join(task.draft)))
+
     def judge(self, output: Output) -> Verdict:
         """Sort an output into text, nothing, cut text or a loop; loops keep their first round only."""
         ids = tuple(token for token in output.ids if token < self.special.end)

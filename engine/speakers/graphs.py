@@ -10,20 +10,17 @@ unit length 9.7e-7.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from importlib import import_module
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from engine.graph import Graph, Shapes
+
 Floats = npt.NDArray[np.float32]
 Tensors = Mapping[str, npt.NDArray[Any]]
-Shapes = Mapping[str, Sequence[str | int]]
 
-OPSET = 17
-IR_VERSION = 9
-"""Both old enough for every ONNX runtime of the last years."""
 SEGMENT = 100
 """Frames (of 20 ms) that share one context in CAM++."""
 _EPSILON = 1e-5
@@ -31,50 +28,6 @@ _BLOCKS = ((12, 1), (24, 2), (16, 2))
 """Layers and dilation of the dense blocks of CAM++."""
 _LAYERS = 4
 """Of the segmentation's LSTM."""
-
-
-class Graph:
-    """A graph under construction; values are named by number."""
-
-    def __init__(self) -> None:
-        self._onnx: Any = import_module("onnx")
-        self._nodes: list[Any] = []
-        self._constants: list[Any] = []
-
-    def constant(self, value: npt.ArrayLike, dtype: npt.DTypeLike = np.float32) -> str:
-        name = f"c{len(self._constants)}"
-        array = np.ascontiguousarray(value, dtype) if np.ndim(value) else np.asarray(value, dtype)
-        self._constants.append(self._onnx.numpy_helper.from_array(array, name))
-        return name
-
-    def indices(self, *values: int) -> str:
-        return self.constant(values, np.int64)
-
-    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
-        """Append one operation and name its first output."""
-        name = f"v{len(self._nodes)}"
-        self._nodes.append(self._onnx.helper.make_node(op, list(inputs), [name], **attributes))
-        return name
-
-    def model(self, inputs: Shapes, value: str, output: tuple[str, Sequence[str | int]]) -> bytes:
-        """The finished model: `value` becomes `output`, a name and a shape."""
-        helper, kind = self._onnx.helper, self._onnx.TensorProto.FLOAT
-        name, shape = output
-        self._nodes.append(helper.make_node("Identity", [value], [name]))
-        graph = helper.make_graph(
-            self._nodes,
-            name,
-            [helper.make_tensor_value_info(key, kind, wanted) for key, wanted in inputs.items()],
-            [helper.make_tensor_value_info(name, kind, shape)],
-            self._constants,
-        )
-        opset = [helper.make_opsetid("", OPSET)]
-        made = helper.make_model(
-            graph, opset_imports=opset, ir_version=IR_VERSION, producer_name="seamscribe"
-        )
-        self._onnx.checker.check_model(made, full_check=True)
-        data: bytes = made.SerializeToString(deterministic=True)
-        return data
 
 
 def segmentation(tensors: Tensors) -> bytes:

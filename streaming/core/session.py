@@ -323,6 +323,7 @@ class Session:
             priority=priority,
             context=context or self._context,
             prefix=prefix,
+            draft=self._stabilizer.tail,
             language=self._language.language,
             detect=self._language.ask(),
             hotwords=self.hotwords,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
+import numpy.typing as npt
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.align import timed_words, token_frames
+from engine.align import _cheapest, timed_words, token_begins, token_frames
 from engine.contract import FRAME, Audio
 from engine.spread import spread_frames
 from engine.units import Unit
@@ -70,3 +74,48 @@ def test_times_are_ordered_and_inside_the_window(
     for word in found:
         assert edge <= word.start <= word.end <= window[1]
         edge = word.end
+
+
+def slow_path(cost: npt.NDArray[np.float64]) -> float:
+    """Dynamic time warping cell by cell: the least cost."""
+    rows, columns = cost.shape
+    total = np.full((rows + 1, columns + 1), np.inf)
+    total[0, 0] = 0.0
+    for row in range(rows):
+        for column in range(columns):
+            before = min(total[row, column], total[row, column + 1], total[row + 1, column])
+            total[row + 1, column + 1] = cost[row, column] + before
+    return float(total[-1, -1])
+
+
+def cost_of(begins: npt.NDArray[np.float64], cost: npt.NDArray[np.float64]) -> float:
+    """Of the path that enters each row there and leaves it where the next is entered, or one before."""
+    best = 0.0
+    ends = [*begins[1:].astype(int), cost.shape[1] - 1]
+    for row, (start, end) in enumerate(zip(begins.astype(int), ends, strict=True)):
+        last = row == len(begins) - 1
+        choices = [cost[row, start : end + 1].sum()]
+        if not last and end > start:
+            choices.append(cost[row, start:end].sum())
+        best += min(choices)
+    return best
+
+
+@given(st.integers(1, 8), st.integers(1, 30), st.integers(0, 2**32 - 1))
+def test_the_cheapest_path_is_that_of_the_slow_way(rows: int, columns: int, seed: int) -> None:
+    cost = np.random.default_rng(seed).normal(size=(rows, columns))
+    least = slow_path(cost)
+    begins = _cheapest(cost)
+    assert begins[0] == 0
+    assert np.all(np.diff(begins) >= 0)
+    assert cost_of(begins, cost) == pytest.approx(least)
+
+
+def test_tokens_begin_where_they_were_heard() -> None:
+    attention = np.full((2, 4, 100), 0.001, np.float32)
+    for row, (start, end) in enumerate(pairwise((0, 20, 35, 60, 80))):
+        attention[:, row, start:end] = 1.0
+    begins = token_begins(attention, 80)
+    assert np.abs(begins - [0, 20, 35, 60]).max() <= 4
+    assert token_begins(attention[:, :1], 80).tolist() == [0.0]
+    assert np.isfinite(token_begins(attention, 0)).all()
