@@ -105,19 +105,20 @@ def reading(options: argparse.Namespace, clips: Sequence[Clip], tell: Tell) -> d
 
 
 @contextmanager
-def open_door(options: argparse.Namespace, streams: int) -> Iterator[list[str]]:
+def open_door(given: Sequence[str], streams: int) -> Iterator[list[str]]:
     """Arguments of a server that lets everybody in, and none too many."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "capacity.toml")
         place.write_text(OPEN_DOOR.format(sessions=streams + 1), "utf-8")
-        yield [*(options.serve or ["--engine", "local", "--model", options.model]), "--config", str(place)]
+        yield [*given, "--config", str(place)]
 
 
 async def hold(
     options: argparse.Namespace, plan: Plan, clips: Sequence[Clip], read: dict[str, Errors] | None
 ) -> Step:
     """One number of streams on a fresh server."""
-    with open_door(options, plan.streams) as served:
+    given = options.serve or ["--engine", "local", "--model", options.model]
+    with open_door(given, plan.streams) as served:
         async with serving(served) as child, metering(child.pid) as meter:
             found = await load(plan.to(child.url), clips, 1)
     faults = [*found.lost, *(fault for one in found.heard for fault in one.faults)]

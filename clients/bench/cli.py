@@ -1,4 +1,5 @@
-"""`seamscribe bench live | load | capacity | growth | soak | languages | formats | kill | overload | table`.
+"""`seamscribe bench live | load | capacity | peers | growth | soak | languages | formats | kill | overload |
+table`.
 
 Exit status: 0 the run is whole (and with --gate every target met), 1 it is not, 2 nothing to play,
 3 no server.
@@ -41,6 +42,7 @@ from .evaluate import Scored, evaluate
 from .live import Played, plan, play_slots
 from .meter import Meter, metering
 from .offline import SETTINGS, Offline, weights_hash
+from .peers import command as peers
 from .tracks import deal, parts_of
 
 EXIT_OK, EXIT_FAULT, EXIT_NOTHING, EXIT_NO_SERVER = 0, 1, 2, 3
@@ -91,6 +93,7 @@ def parser() -> argparse.ArgumentParser:
     live.add_argument("--gate", action="store_true", help="exit with 1 when a target is missed")
     load_cli.arguments(kinds, _kind, _load)
     capacity.arguments(kinds, _kind, _capacity)
+    peers.arguments(kinds, _kind, _peers)
     grow = _kind(kinds, "growth", "cost and memory over an hour, and over silence", _growth)
     grow.add_argument("--select", default="en")
     grow.add_argument("--minutes", type=float, default=60)
@@ -300,6 +303,10 @@ async def _kill(options: argparse.Namespace) -> int:
 
 async def _capacity(options: argparse.Namespace) -> int:
     return EXIT_OK if await capacity.run(options, tell) else EXIT_FAULT
+
+
+async def _peers(options: argparse.Namespace) -> int:
+    return EXIT_OK if await peers.run(options, tell) else EXIT_FAULT
 
 
 async def _overload(options: argparse.Namespace) -> int:

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from clients.audio import RATE
-from clients.bench import capacity
-from clients.bench.capacity import Step, numbers, row, unhurried
-from clients.bench.cli import parser
+from clients.bench.capacity import Step, numbers, open_door, row, unhurried
 from clients.bench.corpus import Clip
 from clients.bench.load import Plan, script
 from clients.bench.load_report import Figures
@@ -85,8 +83,7 @@ def test_numbers_of_streams() -> None:
 
 
 def test_the_server_lets_everybody_in() -> None:
-    options = parser().parse_args(["capacity", "--audio", "x", "--model", "tiny.en", "--serve=--no-speakers"])
-    with capacity.open_door(options, 30) as served:
+    with open_door(["--no-speakers"], 30) as served:
         assert served[:1] == ["--no-speakers"]
         with open(served[-1], encoding="utf-8") as file:
             text = file.read()
