@@ -49,7 +49,7 @@ def token_begins(attention: npt.NDArray[np.float32], frames: int) -> Times:
 
     `attention` (heads, rows, all frames) has a row a token; audio ends at `frames`. Each row is compared with
     the others, smoothed and averaged over the heads; then the cheapest path through them that only goes
-    forward is found (dynamic time warping), as Whisper's authors do. The answer has a number a row.
+    forward is found (dynamic time warping). The answer has a number a row.
     """
     heard = attention[:, :, : max(frames, 1)].astype(np.float64)
     heard /= np.maximum(heard.sum(axis=-1, keepdims=True), 1e-12)

@@ -84,6 +84,8 @@ KNOWING = (
     "engine/sglang/models/",
     "engine/sglang/bench/",
     "engine/local/decoder.py",
+    "engine/local/graphs.py",
+    "engine/local/greedy.py",
     "clients/bench/",
 )
 

@@ -102,6 +102,39 @@ class TextGraph(Graph):
             "Reshape", self.add("Transpose", value, perm=[0, 2, 1, 3]), self.indices(0, -1, self.sizes.width)
         )
 
+    def layer(self, value: str, layer: int) -> tuple[str, str, str, str]:
+        """One layer over `value`: what comes out, its attention to audio, and all keys and values of text."""
+        place = f"decoder/layer_{layer}"
+        inner = self.linear(
+            self.norm(value, f"{place}/self_attention/layer_norm"), f"{place}/self_attention/linear_0"
+        )
+        query, key, content = self.split("Split", 3, inner, axis=-1)
+        key = self.add("Concat", f"past_key{layer}", self.heads(key, key=True), axis=3)
+        content = self.add("Concat", f"past_value{layer}", self.heads(content), axis=2)
+        weights = self.add("Add", self.add("MatMul", self.query(query), key), "mask")
+        inner = self.joined(self.add("MatMul", self.add("Softmax", weights, axis=-1), content))
+        value = self.add("Add", value, self.linear(inner, f"{place}/self_attention/linear_1"))
+        inner = self.linear(self.norm(value, f"{place}/attention/layer_norm"), f"{place}/attention/linear_0")
+        weights = self.add("Softmax", self.add("MatMul", self.query(inner), f"key{layer}"), axis=-1)
+        inner = self.joined(self.add("MatMul", weights, f"value{layer}"))
+        value = self.add("Add", value, self.linear(inner, f"{place}/attention/linear_2"))
+        inner = self.linear(self.norm(value, f"{place}/ffn/layer_norm"), f"{place}/ffn/linear_0")
+        inner = self.add("Gelu", inner, domain=RUNTIME)
+        value = self.add("Add", value, self.linear(inner, f"{place}/ffn/linear_1"))
+        return value, weights, key, content
+
+    def answers(self, logits: str, suppressed: Sequence[int], first: Sequence[int]) -> tuple[str, str]:
+        """The likeliest of what is allowed, and `scores`."""
+        bars = np.zeros((2, self.sizes.vocabulary), np.float32)
+        bars[:, list(suppressed)] = bars[1, list(first)] = -1e9
+        allowed = self.add("Add", logits, self.add("Gather", self.constant(bars), "barred"))
+        scores = [
+            self.add("ReduceMax", allowed, axes=[-1]),
+            self.add("ReduceLogSumExp", allowed, axes=[-1]),
+            self.add("ReduceLogSumExp", logits, axes=[-1]),
+        ]
+        return self.add("ArgMax", allowed, axis=-1, keepdims=0), self.add("Concat", *scores, axis=-1)
+
     def query(self, value: str) -> str:
         return self.add("Mul", self.heads(value), self.constant(np.float32(self.sizes.depth**-0.5)))
 
@@ -153,41 +186,17 @@ def spoken(
     value = g.add("Add", g.add("Cast", rows, to=1), where)
     watched = []
     for layer in range(sizes.layers):
-        place = f"decoder/layer_{layer}"
         inputs |= _memory(sizes, layer, "past_", "past") | _memory(sizes, layer, "", "frames")
         outputs |= _memory(sizes, layer, "new_", "all")
-        inner = g.linear(
-            g.norm(value, f"{place}/self_attention/layer_norm"), f"{place}/self_attention/linear_0"
-        )
-        query, key, content = g.split("Split", 3, inner, axis=-1)
-        key = g.add("Concat", f"past_key{layer}", g.heads(key, key=True), axis=3)
-        content = g.add("Concat", f"past_value{layer}", g.heads(content), axis=2)
-        values |= {f"new_key{layer}": key, f"new_value{layer}": content}
-        weights = g.add("Add", g.add("MatMul", g.query(query), key), "mask")
-        inner = g.joined(g.add("MatMul", g.add("Softmax", weights, axis=-1), content))
-        value = g.add("Add", value, g.linear(inner, f"{place}/self_attention/linear_1"))
-        inner = g.linear(g.norm(value, f"{place}/attention/layer_norm"), f"{place}/attention/linear_0")
-        weights = g.add("Softmax", g.add("MatMul", g.query(inner), f"key{layer}"), axis=-1)
+        value, weights, values[f"new_key{layer}"], values[f"new_value{layer}"] = g.layer(value, layer)
         if mine := [head for at, head in heads if at == layer]:
             watched.append(g.add("Gather", weights, g.indices(*mine), axis=1))
-        inner = g.joined(g.add("MatMul", weights, f"value{layer}"))
-        value = g.add("Add", value, g.linear(inner, f"{place}/attention/linear_2"))
-        inner = g.linear(g.norm(value, f"{place}/ffn/layer_norm"), f"{place}/ffn/linear_0")
-        inner = g.add("Gelu", inner, domain=RUNTIME)
-        value = g.add("Add", value, g.linear(inner, f"{place}/ffn/linear_1"))
     value = g.norm(g.add("Gather", value, "asked", axis=1), "decoder/layer_norm")
     logits = g.product(value, embeddings)
-    bars = np.zeros((2, sizes.vocabulary), np.float32)
-    bars[:, list(suppressed)] = bars[1, list(first)] = -1e9
-    allowed = g.add("Add", logits, g.add("Gather", g.constant(bars), "barred"))
-    last = [
-        g.add("ReduceMax", allowed, axes=[-1]),
-        g.add("ReduceLogSumExp", allowed, axes=[-1]),
-        g.add("ReduceLogSumExp", logits, axes=[-1]),
-    ]
+    best, scores = g.answers(logits, suppressed, first)
     values |= {
-        "best": g.add("ArgMax", allowed, axis=-1, keepdims=0),
-        "scores": g.add("Concat", *last, axis=-1),
+        "best": best,
+        "scores": scores,
         "logits": logits,
         "attention": g.add("Concat", *watched, axis=1),
     }

@@ -160,4 +160,7 @@ def _session(graph: bytes) -> Any:
     # The thread that asks computes; as many ask as there are cores.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
+    # No two calls have the same shapes: plans of memory made for each would only pile up.
+    options.enable_mem_pattern = False
+    options.enable_cpu_mem_arena = False
     return runtime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])

@@ -77,6 +77,11 @@ class Segmenter:
         return round(self._s.refresh * self.stretch)
 
     @property
+    def first(self) -> int:
+        """Present wait for a segment's first words, and from one search for them to the next; samples."""
+        return round(self._s.first * self.stretch)
+
+    @property
     def tail(self) -> int:
         """Silence after the last voiced frame that a final decode must have heard, samples."""
         return self._s.tail
@@ -99,11 +104,11 @@ class Segmenter:
         if not self.fits(now):
             return self._seam(ring)
         if self.heard <= start:
-            due = now - start >= self._s.first
+            due = now - start >= self.first
         elif now - voice_end >= self._s.soft_pause:
             due = not self.covers(voice_end)
         else:
-            due = now - self.heard >= (self.refresh if shown else min(self._s.first, self.refresh))
+            due = now - self.heard >= (self.refresh if shown else min(self.first, self.refresh))
         if not due:
             return None
         # What heard the silence after the speech may serve as final: only what cannot is shortened.

@@ -313,7 +313,6 @@ class Session:
         else:
             priority = Priority.FINAL
         self._tasks_made += 1
-        prefix = self._transcript.since(cut.start)
         context = self._transcript.before(cut.start, to_samples(self._s.context_s))
         self._task = RecognitionTask(
             id=f"{self._id}.{self._tasks_made:08d}",
@@ -322,7 +321,7 @@ class Session:
             start=cut.start,
             priority=priority,
             context=context or self._context,
-            prefix=prefix,
+            prefix=self._transcript.since(cut.start),
             draft=self._stabilizer.tail,
             language=self._language.language,
             detect=self._language.ask(),

@@ -149,7 +149,7 @@ def test_single_precision_hears_the_same() -> None:
     exact = LocalDecoder(
         find_weights("tiny.en"), name="x", threads=1, settings=DecodeSettings(compute="float32")
     )
-    task = asked(0)
+    task = conform.task(recording("formats/jfk.mp3"), Priority.FIRST, language="en")
     ours, theirs = rough.decode(task), exact.decode(task)
     exact.close()
     assert join(ours.words) == join(theirs.words)
