@@ -6,7 +6,6 @@ import asyncio
 import importlib
 import logging
 import os
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -27,19 +26,17 @@ from engine.contract import (
 )
 from engine.dispatcher import Dispatcher, DispatchSettings, Served
 from streaming.access import privacy
-from streaming.access.auth import Authority
-from streaming.access.quota import Quotas
 from streaming.access.sites import Sites
 from streaming.kept.voices import VoiceStore
 from streaming.observe.metrics import Metrics
 from streaming.observe.pulse import Pulse
 from streaming.observe.tracing import UNTRACED, Tracing, tracing_for
 from streaming.sessions.admission import Admission, memory_used
-from streaming.sessions.history import History
-from streaming.sessions.keeping import joined, keeping, tending
+from streaming.sessions.keeping import keeping, tending
 from streaming.sessions.ports import unrecorded
 from streaming.sessions.registry import Sessions
 from streaming.sessions.services import Services, no_voices
+from streaming.sessions.sharing import authority_of, joined, quotas_of
 
 from .background import background
 from .errors import SettingsError
@@ -188,12 +185,6 @@ def _loader(
     return lambda names: store.load(names, traits)
 
 
-async def _quotas(settings: Settings, history: History | None) -> Quotas:
-    if history is None:
-        return Quotas(settings.auth.keys)
-    return Quotas(settings.auth.keys, note=history.use, used=await history.used())
-
-
 @asynccontextmanager
 async def running(settings: Settings, address: str = "") -> AsyncIterator[Services]:
     """Services with a loaded engine, closed at the end; `address` is where other processes reach this one.
@@ -231,9 +222,9 @@ async def running(settings: Settings, address: str = "") -> AsyncIterator[Servic
                 encoder=encoder,
                 load_voices=_loader(settings, encoder),
                 history=history,
-                auth=Authority(settings.auth.keys, settings.auth.max_tokens, time.monotonic),
+                auth=authority_of(settings.auth, history),
                 token_s=settings.auth.token_s,
-                quotas=await _quotas(settings, history),
+                quotas=await quotas_of(settings.auth, history),
                 sites=Sites(frozenset(settings.sites.hosts), frozenset(settings.sites.origins)),
                 redact=redact,
             )

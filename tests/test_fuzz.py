@@ -89,6 +89,14 @@ def _patched(place: Any, name: str, mark: str) -> tuple[Any, str, Any]:
     return place, name, partial(reading, getattr(place, name), has(mark))
 
 
+async def _anyone(*_: object) -> streaming.access.auth.Caller:
+    return streaming.access.auth.ANYONE
+
+
+async def _itself(_: object, secret: str | None) -> str | None:
+    return secret
+
+
 PLANTED: dict[str, tuple[Any, str, Any]] = {
     "json": (codec, "_refusal", raising),
     "msgpack": (codec, "_garbage", raising),
@@ -116,10 +124,10 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
     "journal": (stored, "Damaged", raising),
     "engine": (engine_forms, "part_of", lambda message: raising()),
     "webhook answer": (posting, "MOST_HEADERS", "much"),
-    "http": (streaming.access.auth.Authority, "caller", lambda self, secret: streaming.access.auth.ANYONE),
+    "http": (streaming.access.auth.Authority, "caller", _anyone),
     "websocket": (greeting, "decoded", raising),
     "token order": (minting, "shown", raising),
-    "secrets": (streaming.access.auth.Authority, "caller", lambda self, secret: secret),
+    "secrets": (streaming.access.auth.Authority, "caller", _itself),
     "sites": (sites.Sites, "welcome", lambda self, origin, host: True),
     "log lines": (streaming.observe.hygiene, "_RULES", ()),
     "webhook url": _patched(posting, "urlsplit", "["),

@@ -11,6 +11,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from streaming.errors import StreamError
 from streaming.wire.errors import CloseCode
@@ -79,29 +80,50 @@ class _Ticket:
     expires: float
 
 
-class Tickets:
+class Ticketing(Protocol):
     """Tokens that were minted and not used yet: each works once, for a while. Bounded: each key has at most a
-    quarter of the room, so that none can take it all."""
+    quarter of the room, so that none can take it all. Raises `Unreadable` where what is known of them cannot
+    be asked now."""
+
+    async def mint(self, caller: Caller, seconds: float, prefix: str = "") -> str:
+        """A token for `caller`, beginning with `prefix`; raises `TooManyTokens`."""
+        ...
+
+    async def use(self, token: str) -> Caller | None:
+        """Whom the token stands for; whoever comes first has it, and it is gone."""
+        ...
+
+
+def fresh(prefix: str) -> str:
+    """A token that nobody can guess."""
+    return prefix + secrets.token_urlsafe(32)
+
+
+def room(most: int) -> int:
+    """How many of `most` tokens one key may have."""
+    return max(1, most // 4)
+
+
+class Tickets:
+    """Those of this process, as `Ticketing`."""
 
     def __init__(self, most: int, clock: Callable[[], float]) -> None:
         self._most = most
         self._clock = clock
         self._unused: dict[bytes, _Ticket] = {}
 
-    def mint(self, caller: Caller, seconds: float, prefix: str = "") -> str:
-        """A token for `caller`, beginning with `prefix`; raises `TooManyTokens`."""
+    async def mint(self, caller: Caller, seconds: float, prefix: str = "") -> str:
         self._forget()
         mine = sum(1 for ticket in self._unused.values() if ticket.caller.key == caller.key)
-        if len(self._unused) >= self._most or mine >= max(1, self._most // 4):
+        if len(self._unused) >= self._most or mine >= room(self._most):
             raise TooManyTokens
-        token = prefix + secrets.token_urlsafe(32)
-        self._unused[_digest(token)] = _Ticket(caller, self._clock() + seconds)
+        token = fresh(prefix)
+        self._unused[digest(token)] = _Ticket(caller, self._clock() + seconds)
         return token
 
-    def use(self, token: str) -> Caller | None:
-        """Whom the token stands for; whoever comes first has it, and it is gone."""
+    async def use(self, token: str) -> Caller | None:
         # Looked up by its digest, which nobody can steer towards that of another.
-        ticket = self._unused.pop(_digest(token), None)
+        ticket = self._unused.pop(digest(token), None)
         return ticket.caller if ticket is not None and self._clock() < ticket.expires else None
 
     def __len__(self) -> int:
@@ -109,10 +131,11 @@ class Tickets:
 
     def _forget(self) -> None:
         now = self._clock()
-        self._unused = {digest: t for digest, t in self._unused.items() if now < t.expires}
+        self._unused = {at: t for at, t in self._unused.items() if now < t.expires}
 
 
-def _digest(token: str) -> bytes:
+def digest(token: str) -> bytes:
+    """What is kept of a token."""
     return hashlib.sha256(token.encode(errors="surrogatepass")).digest()
 
 
@@ -124,48 +147,52 @@ class Authority:
         keys: Mapping[str, KeySettings] | None = None,
         most: int = 10_000,
         clock: Callable[[], float] = float,
+        tickets: Ticketing | None = None,
     ) -> None:
+        """At most so many tokens wait, in this process where no other `tickets` are given."""
         self._keys = dict(keys or {})
-        self._tickets = Tickets(most, clock)
+        self._tickets: Ticketing = tickets or Tickets(most, clock)
 
     @property
     def open(self) -> bool:
         """Whether everybody may all, for there are no keys."""
         return not self._keys
 
-    def caller(self, secret: str | None) -> Caller | None:
+    async def caller(self, secret: str | None) -> Caller | None:
         """Who shows this key or token; a token is used up by it. None: nobody that is known."""
         if not secret or len(secret) > LONGEST:
             return ANYONE if self.open else None
         if self.open:
-            return self._tickets.use(secret) or ANYONE  # nobody needs a token here, but it may bring a note
+            return (
+                await self._tickets.use(secret) or ANYONE
+            )  # nobody needs a token here, but it may bring a note
         name = find(self._keys, secret)
         if name is None:
-            return self._tickets.use(secret)
+            return await self._tickets.use(secret)
         return Caller(name, frozenset(self._keys[name].scopes), mints=True)
 
-    def admit(
+    async def admit(
         self, caller: Caller | None, secret: str | None, scope: Scope, session: str | None = None
     ) -> Caller:
         """Who speaks on a socket: known since its handshake, or by the secret in its first message. Raises
         `Unauthorized`."""
-        known = caller or self.caller(secret)
+        known = caller or await self.caller(secret)
         if known is None or not known.may(scope, session):
             raise Unauthorized(scope)
         return known
 
-    def mint(self, caller: Caller, scope: Scope, seconds: float, session: str | None = None) -> str:
+    async def mint(self, caller: Caller, scope: Scope, seconds: float, session: str | None = None) -> str:
         """A token with one scope of the caller's; raises `TooManyTokens`."""
         assert caller.mints, "tokens are for keys"
         assert caller.may(scope, session), "only of what one has"
-        return self._tickets.mint(Caller(caller.key, frozenset({scope}), session), seconds)
+        return await self._tickets.mint(Caller(caller.key, frozenset({scope}), session), seconds)
 
-    def mint_for(self, caller: Caller, note: str, seconds: float, prefix: str) -> str:
+    async def mint_for(self, caller: Caller, note: str, seconds: float, prefix: str) -> str:
         """A token that opens one session, of which `note` says more; raises `TooManyTokens`. Without keys
         everybody may have one, and it is good for nothing else."""
         assert caller.mints or self.open, "tokens are for keys"
         scopes = caller.scopes if self.open else frozenset({Scope.SPEAK})
-        return self._tickets.mint(Caller(caller.key, scopes, note=note), seconds, prefix)
+        return await self._tickets.mint(Caller(caller.key, scopes, note=note), seconds, prefix)
 
 
 def secret_of(headers: Sequence[tuple[bytes, bytes]], subprotocols: Sequence[str] = ()) -> str | None:

@@ -1,11 +1,15 @@
-"""What one key may use: sessions at once, and minutes of audio a day (UTC). Counted in this process; what was
-used of a day is noted, for the processes that follow."""
+"""What one key may use: sessions at once, and minutes of audio a day (UTC). Counted in this process, with
+what others count where there are `Books`; what was used of a day is noted, for the processes that follow.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Protocol
 
 from streaming.errors import StreamError
 from streaming.wire.errors import CloseCode
@@ -19,6 +23,10 @@ NOTED = 10 * CLOCK_RATE
 
 BACK_MS = 5000
 """When to ask again for a session where all of a key's are taken."""
+
+
+SHARED_S = 2.0
+"""How often processes tell each other what they count."""
 
 
 class KeyLimit(StreamError):
@@ -41,6 +49,28 @@ def forget(day: int, key: str, samples: int) -> None:
     """Where nothing outlives the process."""
 
 
+class Books(Protocol):
+    """What the processes of one server count together."""
+
+    @property
+    def failures(self) -> tuple[type[Exception], ...]:
+        """What the methods may raise while nobody can be asked."""
+        ...
+
+    async def seat(self, key: str, sessions: int, most: int) -> bool:
+        """Whether this process may have so many sessions of a key, of which all processes have `most`; from
+        then on it has."""
+        ...
+
+    async def tell(self, sessions: Mapping[str, int]) -> None:
+        """This process has so many sessions of each key."""
+        ...
+
+    async def used(self, day: int) -> Mapping[str, int]:
+        """Samples that other processes noted for each key and a day (since 1970)."""
+        ...
+
+
 class Quotas:
     """The books of all keys."""
 
@@ -50,11 +80,16 @@ class Quotas:
         now: Callable[[], float] = time.time,
         note: Note = forget,
         used: Iterable[tuple[int, str, int]] = (),
+        books: Books | None = None,
     ) -> None:
-        """`used` is what was noted before."""
+        """`used` is what was noted before, by nobody who is asked through `books`."""
         self._keys = dict(keys or {})
         self._now = now
         self._note = note
+        self._books = books
+        self._turns = asyncio.Lock()
+        self._reached = True
+        self._others: Mapping[str, int] = {}
         self._sessions: Counter[str] = Counter()
         self._samples: Counter[str] = Counter()
         self._noted: Counter[str] = Counter()
@@ -64,14 +99,53 @@ class Quotas:
             if day == self._day:
                 self._samples[key] = self._noted[key] = samples
 
-    def lease(self, key: str) -> Lease:
+    async def lease(self, key: str) -> Lease:
         """One more session of a key; raises `KeyLimit`. Close it when the session ends."""
         rules = self._keys.get(key)
-        if rules is not None:
-            if rules.max_sessions is not None and self._sessions[key] >= rules.max_sessions:
-                raise KeyLimit(f"all {rules.max_sessions} sessions of this key are taken", BACK_MS)
+        if rules is None:
+            return self.go_on(key, 0)
+        most = rules.max_sessions
+        async with self._turns:  # what this process says of itself must not overtake itself
+            if rules.minutes_a_day is not None:
+                await self._asked(self._learn)
             self.spend(key, 0)
-        return self.go_on(key, 0)
+            taken = most is not None and self._sessions[key] >= most
+            if taken or not await self._asked(lambda books: _seat(books, key, self._sessions[key] + 1, most)):
+                raise KeyLimit(f"all {most} sessions of this key are taken", BACK_MS)
+            return self.go_on(key, 0)
+
+    async def _asked(self, ask: Callable[[Books], Awaitable[bool]]) -> bool:
+        """What the others say; true while they cannot be asked, for then each counts for itself."""
+        if self._books is not None and self._reached:
+            try:
+                return await ask(self._books)
+            except self._books.failures:
+                self._reached = False
+        return True
+
+    async def tend(self) -> None:
+        """Where there are others, and limits: tell them what is counted here and learn what they count, again
+        and again, without end."""
+        if self._books is None:
+            return
+        seats = [key for key, rules in self._keys.items() if rules.max_sessions is not None]
+        minutes = any(rules.minutes_a_day is not None for rules in self._keys.values())
+        while seats or minutes:
+            async with self._turns:
+                with suppress(*self._books.failures):
+                    await self._books.tell({key: self._sessions[key] for key in seats})
+                    if minutes:
+                        await self._learn(self._books)
+                    self._reached = True
+            await asyncio.sleep(SHARED_S)
+
+    async def _learn(self, books: Books) -> bool:
+        self._turn()
+        day = self._day
+        others = await books.used(day)
+        if day == self._day:
+            self._others = others
+        return True
 
     def go_on(self, key: str, received: int) -> Lease:
         """The same for a session that was promised that it may go on, and whose first samples, so many, were
@@ -88,7 +162,7 @@ class Quotas:
         rules = self._keys.get(key)
         if rules is None or rules.minutes_a_day is None:
             return
-        if self._samples[key] >= rules.minutes_a_day * 60 * CLOCK_RATE:
+        if self._samples[key] + self._others.get(key, 0) >= rules.minutes_a_day * 60 * CLOCK_RATE:
             left = DAY_S - self._now() % DAY_S
             raise KeyLimit(
                 f"the {rules.minutes_a_day:g} minutes of audio a day of this key are used up",
@@ -113,8 +187,13 @@ class Quotas:
         day = int(self._now() // DAY_S)
         if day != self._day:
             self._day = day
+            self._others = {}
             self._samples.clear()
             self._noted.clear()
+
+
+async def _seat(books: Books, key: str, sessions: int, most: int | None) -> bool:
+    return most is None or await books.seat(key, sessions, most)
 
 
 class Lease:

@@ -80,10 +80,7 @@ class RedisStore:
         self._lock = threading.Lock()
         self._fences: dict[str, int] = {}
         """Of the sessions that this process has claimed."""
-        self._scripts = {
-            name: self.redis.register_script(getattr(scripts, name))
-            for name in ("WRITE", "CLAIM", "RELEASE", "DELETE", "DROP", "TRIED", "DUE")
-        }
+        self._scripts = {name: self.redis.register_script(getattr(scripts, name)) for name in scripts.ALL}
 
     def run(self, name: str, *arguments: Any, on: Any = None) -> Any:
         """One of `scripts`, at once or in the pipeline `on`."""
@@ -224,6 +221,13 @@ class RedisStore:
             if process != but:
                 totals[key] = totals.get(key, 0) + int(samples)
         return totals
+
+    def seats(self, pipe: Any, key: str, sessions: int) -> None:
+        """Say, in a pipeline, how many sessions of a key this process has."""
+        if sessions:
+            pipe.hset(f"{PREFIX}seats:{key}", self.process, sessions)
+        else:
+            pipe.hdel(f"{PREFIX}seats:{key}", self.process)
 
     def _rows(self, ids: Sequence[str], *fields: str) -> list[list[Any]]:
         pipe = self.redis.pipeline(transaction=False)

@@ -6,9 +6,11 @@ o:ID         set: ids of its deliveries
 created, ended, open   sorted sets of ids, by time
 size         bytes of all events
 d:ID         hash: a delivery; deliveries, due: sorted sets of their ids, by time
-usage:DAY    hash: key -> samples
+usage:DAY    hash: process and key -> samples
+seats:KEY    hash: process -> sessions of that key which it has
 p:PROCESS    string: the address of a process that lives; it expires by itself
-t:DIGEST     string: a token that was not used yet
+t:DIGEST     hash: a token that was not used yet, its `key` and whom it stands for; it expires by itself
+tickets, tickets:KEY   sorted sets: digests of tokens by when they expire, all and those of a key
 """
 
 _FORGET_DELIVERY = """
@@ -136,3 +138,53 @@ end
 return found
 """
 """Deliveries that this process tries now: to the others they are due only later."""
+
+SEAT = """
+local p, process, own = KEYS[1], ARGV[2], tonumber(ARGV[3])
+local seats, others = p .. 'seats:' .. ARGV[1], 0
+local rows = redis.call('HGETALL', seats)
+for at = 1, #rows, 2 do
+  if rows[at] == process then
+    -- said again below
+  elseif redis.call('EXISTS', p .. 'p:' .. rows[at]) == 1 then
+    others = others + tonumber(rows[at + 1])
+  else
+    redis.call('HDEL', seats, rows[at])
+  end
+end
+if others + own > tonumber(ARGV[4]) then return 0 end
+redis.call('HSET', seats, process, own)
+return 1
+"""
+"""Of a key: whether a process may have so many sessions, of so many that all living ones may have."""
+
+MINT = """
+local p, digest, key = KEYS[1], ARGV[1], ARGV[2]
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local all, own = p .. 'tickets', p .. 'tickets:' .. key
+redis.call('ZREMRANGEBYSCORE', all, '-inf', now)
+redis.call('ZREMRANGEBYSCORE', own, '-inf', now)
+if redis.call('ZCARD', all) >= tonumber(ARGV[5]) or redis.call('ZCARD', own) >= tonumber(ARGV[6]) then
+  return 0
+end
+redis.call('HSET', p .. 't:' .. digest, 'key', key, 'caller', ARGV[3])
+redis.call('PEXPIRE', p .. 't:' .. digest, ARGV[4])
+redis.call('ZADD', all, now + ARGV[4], digest)
+redis.call('ZADD', own, now + ARGV[4], digest)
+return 1
+"""
+"""0 where too many tokens wait, of all or of the key."""
+
+USE = """
+local p, digest = KEYS[1], ARGV[1]
+local key, caller = unpack(redis.call('HMGET', p .. 't:' .. digest, 'key', 'caller'))
+if not caller then return nil end
+redis.call('DEL', p .. 't:' .. digest)
+redis.call('ZREM', p .. 'tickets', digest)
+redis.call('ZREM', p .. 'tickets:' .. key, digest)
+return caller
+"""
+"""Whom a token stands for; again: nil."""
+
+ALL = ("WRITE", "CLAIM", "RELEASE", "DELETE", "DROP", "TRIED", "DUE", "SEAT", "MINT", "USE")

@@ -58,7 +58,7 @@ class Routes:
         )
         separate = query.flag("multichannel")
         services.metrics.ignored.add(len(query.unread), protocol="deepgram")
-        with self._desk.place(request) as lease:
+        async with self._desk.place(request) as lease:
             async with body_of(request, limits.max_file_bytes, limits.start_timeout_s) as upload:
                 # Nobody waits for the moment in which somebody begins to speak.
                 start = replace(wishes.start, options=replace(wishes.start.options, activity_pause_s=None))

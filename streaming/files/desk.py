@@ -3,8 +3,8 @@ and only while live sessions leave room."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -52,8 +52,8 @@ class Desk:
             await body.drain()
         return refuse(refusal)
 
-    @contextmanager
-    def place(self, request: Request) -> Iterator[Lease]:
+    @asynccontextmanager
+    async def place(self, request: Request) -> AsyncIterator[Lease]:
         """A place, from before the first byte on: else one key could hold the places of all. Raises `Refusal`
         or `WireError` where there is none."""
         services, limits = self._services, self._services.limits
@@ -66,13 +66,15 @@ class Desk:
                 code="too_many_files",
                 retry_after_s=limits.retry_after_s,
             )
-        lease = services.quotas.lease((request.scope.get(CALLER) or ANYONE).key)
         self._files += 1
         try:
-            yield lease
+            lease = await services.quotas.lease((request.scope.get(CALLER) or ANYONE).key)
+            try:
+                yield lease
+            finally:
+                lease.close()
         finally:
             self._files -= 1
-            lease.close()
 
     @asynccontextmanager
     async def job(self, asked: Asked, lease: Lease, request: Request) -> AsyncIterator[Job]:

@@ -74,7 +74,7 @@ class Routes:
     async def _carry_out(self, request: Request, *, translate: bool) -> Response:
         services, limits = self._services, self._services.limits
         async with AsyncExitStack() as stack:
-            lease = stack.enter_context(self._desk.place(request))
+            lease = await stack.enter_async_context(self._desk.place(request))
             form = await stack.enter_async_context(
                 form_of(request, limits.max_file_bytes, limits.start_timeout_s)
             )

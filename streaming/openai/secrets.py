@@ -74,13 +74,16 @@ class Secrets:
         wishes.start()
         seconds = min(_seconds(body.get("expires_after")), services.token_s)
         told = wishes.told(fresh_id(), beta=beta)
-        secret = {"value": self._token(caller, session, seconds), "expires_at": int(time.time() + seconds)}
+        secret = {
+            "value": await self._token(caller, session, seconds),
+            "expires_at": int(time.time() + seconds),
+        }
         return {**told, "client_secret": secret} if beta else {**secret, "session": told}
 
-    def _token(self, caller: Caller, session: object, seconds: float) -> str:
+    async def _token(self, caller: Caller, session: object, seconds: float) -> str:
         note = msgspec.json.encode(session).decode() if isinstance(session, Mapping) else ""
         try:
-            return self._services.auth.mint_for(caller, note, seconds, PREFIX)
+            return await self._services.auth.mint_for(caller, note, seconds, PREFIX)
         except TooManyTokens:
             raise Refusal(
                 429,

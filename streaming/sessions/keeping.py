@@ -22,7 +22,6 @@ from streaming.observe.metrics import Metrics
 from streaming.settings import Settings, journal_folder
 
 from .history import History
-from .ports import Peers
 from .services import Services
 
 DATABASE = "journal.sqlite3"
@@ -113,20 +112,8 @@ async def tending(history: History | None, services: Services) -> AsyncIterator[
         yield
         return
     history.journal.taken = services.sessions.taken
-    async with background(history.tend(services)):
+    async with background(history.tend(services)), background(services.quotas.tend()):
         yield
-
-
-@asynccontextmanager
-async def joined(history: History | None, address: str) -> AsyncIterator[Peers | None]:
-    """Be one of the processes that share a journal for as long as the block lasts, at `address`; None where
-    it is not shared."""
-    if history is None or not history.journal.store.shared:
-        yield None
-        return
-    member = vars(import_module("streaming.cluster.membership"))["Membership"](history.journal, address)
-    async with member.joined():
-        yield member
 
 
 @contextmanager

@@ -99,7 +99,7 @@ class Connection:
     async def _meet(self) -> None:
         try:
             first = await self._first()
-            serving = self._start(first) if isinstance(first, Start) else await self._resume(first)
+            serving = await (self._start(first) if isinstance(first, Start) else self._resume(first))
         except ChannelClosed:
             return
         except WireError as error:
@@ -132,11 +132,11 @@ class Connection:
         logger.info("client refused: %(code)s: %(reason)s", said)
         await part(self._channel, self._codec, error, 0)
 
-    def _start(self, start: Start) -> Serving:
+    async def _start(self, start: Start) -> Serving:
         """A new session; raises `WireError`."""
         services, token = self._services, tokens.issue()
-        caller = services.auth.admit(self._caller, start.token, Scope.SPEAK)
-        lease = services.quotas.lease(caller.key)
+        caller = await services.auth.admit(self._caller, start.token, Scope.SPEAK)
+        lease = await services.quotas.lease(caller.key)
         entry, _ = begin(
             replace(start, token=None),
             services,

@@ -89,7 +89,7 @@ class Reader:
         services, sessions = self._services, self._services.sessions
         caller = self._caller
         if self._id == LATEST:
-            caller = caller or services.auth.admit(None, read.token, Scope.READ, LATEST)
+            caller = caller or await services.auth.admit(None, read.token, Scope.READ, LATEST)
             if not caller.may(Scope.READ, LATEST):
                 raise ReadRefused
             if (newest := sessions.newest()) is None:
@@ -103,7 +103,7 @@ class Reader:
             except ReadRefused:
                 if services.auth.open:
                     raise
-            caller = services.auth.admit(None, read.token, Scope.READ, self._id)
+            caller = await services.auth.admit(None, read.token, Scope.READ, self._id)
         entry = sessions.find(self._id)
         if entry is None or not caller.may(Scope.READ, self._id):
             raise ReadRefused

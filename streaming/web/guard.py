@@ -203,7 +203,7 @@ class Guard:
         if secret is None and rule.key_later and scope["type"] == "websocket" and not self._auth.open:
             scope[CALLER] = None  # the first message may say
             return None
-        caller = self._auth.caller(secret) or await self._of_session(id, secret)
+        caller = await self._auth.caller(secret) or await self._of_session(id, secret)
         wanted = " or ".join(rule.scopes)
         if caller is None:
             self._services.metrics.refused.add(reason="unauthorized")

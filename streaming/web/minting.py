@@ -55,7 +55,7 @@ async def mint(request: Request, services: Services, caller: Caller) -> Response
         return _no(400, "session: goes with the scope read: leave it out")
     seconds = min(order.seconds or services.token_s, services.token_s)
     try:
-        token = services.auth.mint(caller, order.scope, seconds, order.session)
+        token = await services.auth.mint(caller, order.scope, seconds, order.session)
     except TooManyTokens:
         return PlainTextResponse(
             "Too many tokens wait to be used: use them, or wait until they expire.\n",

@@ -176,8 +176,8 @@ async def test_a_key_is_asked_for_and_kept_nowhere(tmp_path: Path) -> None:
 async def test_a_token_comes_behind_the_address_and_is_taken_out_of_it(tmp_path: Path) -> None:
     services = locked()
     async with browsing(tmp_path, services=services) as (running, tab):
-        caller = services["auth"].caller(SPEAK)
-        token = services["auth"].mint(caller, next(iter(caller.scopes)), 60)
+        caller = await services["auth"].caller(SPEAK)
+        token = await services["auth"].mint(caller, next(iter(caller.scopes)), 60)
         page = await tab()
         await page.open(running.http(f"/#token={token}"))
         assert await page.run("location.href") == running.http("/")

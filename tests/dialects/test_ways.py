@@ -58,10 +58,10 @@ async def test_a_key_works_wherever_it_is_brought(way: Way) -> None:
 async def test_a_token_works_once_wherever_it_is_brought(way: Way) -> None:
     async with server(services=locked()) as running:
         auth = running.services.auth
-        caller = auth.caller(SPEAK)
+        caller = await auth.caller(SPEAK)
         assert caller is not None
         for number in range(len(list(places(way, "x")))):
-            token = auth.mint(caller, Scope.SPEAK, 60)
+            token = await auth.mint(caller, Scope.SPEAK, 60)
             place = list(places(way, token))[number]
             assert await status(running, way, place) == 101, place
             assert await status(running, way, place) == 401, place

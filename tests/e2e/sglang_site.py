@@ -9,10 +9,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 from engine.policies.opening import open_serving
 from engine.sglang.client import ClientSettings, SglangRecognizer
@@ -35,8 +37,7 @@ class Child:
     """`seamscribe engine`'s command as a child process, with the engine's own counters switched on."""
 
     def __init__(self, folder: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         flags = {"enable_metrics": True, "port": port}
         self._command, added = server_command(folder, open_serving(folder).facts, CPU, SMALL, flags)
         assert self._command[0] == sys.executable
@@ -68,6 +69,63 @@ class Child:
         if child is not None:
             os.killpg(child.pid, how) if how is signal.SIGKILL else child.terminate()
             await asyncio.to_thread(child.wait, 60)
+
+
+class Router:
+    """SGLang's router before `servers`, with more `flags`."""
+
+    def __init__(self, servers: Sequence[str], flags: Sequence[str]) -> None:
+        port, counts = free_port(), free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        self._command = (
+            *(sys.executable, "-m", "sglang_router.launch_router", "--host", "127.0.0.1"),
+            *("--port", str(port), "--prometheus-host", "127.0.0.1", "--prometheus-port", str(counts)),
+            *("--worker-urls", *servers, *flags),
+        )
+        self._http = httpx.AsyncClient(base_url=self.url, trust_env=False)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Router]:
+        """It serves when the block begins."""
+        process = await asyncio.create_subprocess_exec(*self._command, stdout=subprocess.DEVNULL)
+        try:
+            async with self._http:
+                async with asyncio.timeout(60):
+                    while not await self.ready():
+                        assert process.returncode is None
+                        await asyncio.sleep(0.1)
+                yield self
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+    async def ready(self) -> bool:
+        """Whether it says that it has a server."""
+        try:
+            return (await self._http.get("/readiness")).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    async def servers(self) -> dict[str, bool]:
+        """Whether each is well, by address."""
+        return {one["url"]: one["is_healthy"] for one in await self._workers()}
+
+    async def add(self, url: str) -> None:
+        (await self._http.post("/workers", json={"url": url})).raise_for_status()
+
+    async def remove(self, url: str) -> None:
+        """It gets no new requests; those it has are answered."""
+        (id,) = (one["id"] for one in await self._workers() if one["url"] == url)
+        (await self._http.delete(f"/workers/{id}")).raise_for_status()
+
+    async def _workers(self) -> list[dict[str, Any]]:
+        return list((await self._http.get("/workers")).json()["workers"])
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
 
 
 @asynccontextmanager

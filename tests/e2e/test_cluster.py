@@ -4,31 +4,32 @@ that comes back to any of the others loses nothing."""
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
-import psutil
 import pytest
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as websocket
 from websockets.exceptions import ConnectionClosed
+from websockets.typing import Subprotocol
 
 from clients.aio import Stream, connect
 from clients.captions import Captions
 from streaming.wire.codec import JsonCodec
 from streaming.wire.messages import Start
-from tests.support.cluster import Crew, crew, cut, until
+from tests.support.cluster import Crew, crew, cut, owner, until
+from tests.support.keys import KEYS, SPEAK
 from tests.support.redis import redis_server, running_redis
 from tests.support.sound import expected, s16, speech
 
 pytestmark = pytest.mark.e2e
 pytest.importorskip("redis", reason="needs the extra redis")
-
-from streaming.cluster.redis_store import RedisStore  # noqa: E402
 
 RUNS = int(os.environ.get("SEAMSCRIBE_RUNS", "1"))
 """Each way to lose a process so often."""
@@ -78,20 +79,6 @@ class Client:
         assert (captions.receipt.samples, captions.receipt.gap_samples) == (8000 * len(SLOTS), 0)
 
 
-async def owner(crew: Crew, session: str) -> psutil.Process:
-    """The process that has the session: the one that listens where Redis says."""
-    store = RedisStore(crew.redis, "test")
-    name = store.redis.hget(f"seamscribe:s:{session}", "owner").decode()
-    address = store.redis.get(f"seamscribe:p:{name}").decode()
-    store.close()
-    port = int(address.rpartition(":")[2])
-    for process in crew.processes():
-        listens = {c.laddr.port for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
-        if port in listens:
-            return process
-    raise AssertionError(f"nobody listens at {address}")
-
-
 @pytest.mark.parametrize("run", range(RUNS))
 @pytest.mark.parametrize("way", ["kill", "stop", "freeze", "cut"])
 async def test_a_process_is_lost_and_nothing_with_it(redis: str, way: str, run: int) -> None:
@@ -99,7 +86,7 @@ async def test_a_process_is_lost_and_nothing_with_it(redis: str, way: str, run: 
         client = Client(stream)
         running = asyncio.create_task(client.run())
         await until(lambda: len(client.captions.transcript) >= 6 + run % 5)
-        lost = await owner(processes, stream.ready.session)
+        lost = owner(processes, stream.ready.session)
         match way:
             case "kill":
                 lost.kill()
@@ -214,3 +201,31 @@ async def _until_answered(asking: httpx.AsyncClient, path: str, status: int) -> 
     async with asyncio.timeout(30):
         while (await asking.get(path)).status_code != status:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.1)
+
+
+async def test_keys_have_their_limits_and_tokens_in_all_processes(redis: str) -> None:
+    bot = {
+        "SEAMSCRIBE_AUTH__KEYS__BOT__SHA256": KEYS["bot"].sha256,
+        "SEAMSCRIBE_AUTH__KEYS__BOT__SCOPES": "speak",
+        "SEAMSCRIBE_AUTH__KEYS__BOT__MAX_SESSIONS": "8",
+    }
+    async with crew(2, redis, **bot) as processes, AsyncExitStack() as stack:
+        url = f"{processes.url}/v1/tokens"
+        place = f"ws{processes.url.removeprefix('http')}/v1/stream"
+
+        async def came() -> dict[str, Any]:
+            """What is said to who comes with a new token, a connection each for making and using it."""
+            headers = {"authorization": f"Bearer {SPEAK}"}
+            async with httpx.AsyncClient(trust_env=False, headers=headers) as asking:
+                token = (await asking.post(url)).json()["token"]
+            offered = [Subprotocol("seamscribe.v1.json"), Subprotocol(f"seamscribe.token.{token}")]
+            client = websocket(place, proxy=None, subprotocols=offered)
+            socket = await stack.enter_async_context(client)
+            await socket.send('{"type": "start"}')
+            return dict(json.loads(await socket.recv()))
+
+        said = [await came() for _ in range(10)]
+        assert [one["type"] for one in said] == ["ready"] * 8 + ["error"] * 2
+        assert {one["code"] for one in said[8:]} == {"key_limit"}
+        homes = {owner(processes, one["session"]).pid for one in said[:8]}
+        assert len(homes) == 2, "or this shows nothing"

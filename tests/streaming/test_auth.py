@@ -99,69 +99,71 @@ def test_admin_holds_all_and_the_others_only_themselves() -> None:
         assert not covers([], one)
 
 
-def test_without_keys_everybody_may_all() -> None:
+async def test_without_keys_everybody_may_all() -> None:
     authority = Authority()
     assert authority.open
     for secret in (None, "", "whatever"):
-        assert authority.caller(secret) is ANYONE
-        assert authority.admit(None, secret, Scope.ADMIN) is ANYONE
+        assert await authority.caller(secret) is ANYONE
+        assert await authority.admit(None, secret, Scope.ADMIN) is ANYONE
 
 
-def test_with_keys_nobody_else_is_known() -> None:
+async def test_with_keys_nobody_else_is_known() -> None:
     authority = Authority(KEYS)
     for secret in (None, "", "x", "x" * (LONGEST + 1), SPEAK + " "):
-        assert authority.caller(secret) is None
+        assert await authority.caller(secret) is None
         with pytest.raises(Unauthorized) as refused:
-            authority.admit(None, secret, Scope.SPEAK)
+            await authority.admit(None, secret, Scope.SPEAK)
         assert refused.value.close == 4401
-    assert authority.admit(None, SPEAK, Scope.SPEAK) == Caller("bot", frozenset({Scope.SPEAK}), mints=True)
+    assert await authority.admit(None, SPEAK, Scope.SPEAK) == Caller(
+        "bot", frozenset({Scope.SPEAK}), mints=True
+    )
     with pytest.raises(Unauthorized):
-        authority.admit(None, READ, Scope.SPEAK)
+        await authority.admit(None, READ, Scope.SPEAK)
 
 
-def test_a_token_works_once_for_one_scope_and_mints_none() -> None:
+async def test_a_token_works_once_for_one_scope_and_mints_none() -> None:
     clock = Clock()
     authority = Authority(KEYS, 100, clock)
-    boss = authority.caller(ADMIN)
+    boss = await authority.caller(ADMIN)
     assert boss is not None
-    token = authority.mint(boss, Scope.READ, 60.0, "abc")
-    caller = authority.caller(token)
+    token = await authority.mint(boss, Scope.READ, 60.0, "abc")
+    caller = await authority.caller(token)
     assert caller == Caller("boss", frozenset({Scope.READ}), "abc")
     assert caller.may(Scope.READ, "abc")
     assert not caller.may(Scope.READ, "abd")
     assert not caller.may(Scope.READ)
     assert not caller.may(Scope.SPEAK, "abc")
-    assert authority.caller(token) is None
+    assert await authority.caller(token) is None
     with pytest.raises(AssertionError):
-        authority.mint(caller, Scope.READ, 60.0, "abc")
+        await authority.mint(caller, Scope.READ, 60.0, "abc")
 
 
-def test_a_token_expires_and_is_used_up_where_it_does_not_fit() -> None:
+async def test_a_token_expires_and_is_used_up_where_it_does_not_fit() -> None:
     clock = Clock()
     authority = Authority(KEYS, 100, clock)
-    bot = authority.caller(SPEAK)
+    bot = await authority.caller(SPEAK)
     assert bot is not None
-    late, early, wrong = (authority.mint(bot, Scope.SPEAK, 10.0) for _ in range(3))
+    late, early, wrong = [await authority.mint(bot, Scope.SPEAK, 10.0) for _ in range(3)]
     with pytest.raises(Unauthorized):
-        authority.admit(None, wrong, Scope.READ)
-    assert authority.caller(wrong) is None
+        await authority.admit(None, wrong, Scope.READ)
+    assert await authority.caller(wrong) is None
     clock.now = 9.9
-    assert authority.caller(early) is not None
+    assert await authority.caller(early) is not None
     clock.now = 10.0
-    assert authority.caller(late) is None
+    assert await authority.caller(late) is None
 
 
-def test_unused_tokens_are_bounded_and_no_key_takes_all_the_room() -> None:
+async def test_unused_tokens_are_bounded_and_no_key_takes_all_the_room() -> None:
     clock = Clock()
     tickets = Tickets(8, clock)
     one, two = Caller("one"), Caller("two")
     for _ in range(2):
-        tickets.mint(one, 10.0)
+        await tickets.mint(one, 10.0)
     with pytest.raises(TooManyTokens):
-        tickets.mint(one, 10.0)
-    tickets.mint(two, 10.0)
+        await tickets.mint(one, 10.0)
+    await tickets.mint(two, 10.0)
     clock.now = 10.0
-    tickets.mint(one, 10.0)
+    await tickets.mint(one, 10.0)
     assert len(tickets) == 1
 
 
@@ -208,42 +210,42 @@ def test_no_secret_is_among_what_may_be_answered(offered: list[str], at: int) ->
     assert not any("SECRET" in one for one in spoken(offered))
 
 
-def test_a_key_has_so_many_sessions_at_once() -> None:
+async def test_a_key_has_so_many_sessions_at_once() -> None:
     quotas = Quotas({"bot": key(SPEAK, Scope.SPEAK, max_sessions=2)})
-    first, _ = quotas.lease("bot"), quotas.lease("bot")
+    first, _ = await quotas.lease("bot"), await quotas.lease("bot")
     with pytest.raises(KeyLimit, match="all 2 sessions of this key"):
-        quotas.lease("bot")
-    quotas.lease("other").close()
+        await quotas.lease("bot")
+    (await quotas.lease("other")).close()
     first.close()
     first.close()
     assert quotas.sessions("bot") == 1
-    quotas.lease("bot")
+    await quotas.lease("bot")
 
 
-def test_a_key_has_so_many_minutes_a_day() -> None:
+async def test_a_key_has_so_many_minutes_a_day() -> None:
     clock = Clock()
     clock.now = 5 * DAY_S + DAY_S / 2
     quotas = Quotas({"bot": key(SPEAK, Scope.SPEAK, minutes_a_day=1.5)}, clock)
-    first, second = quotas.lease("bot"), quotas.lease("bot")
+    first, second = await quotas.lease("bot"), await quotas.lease("bot")
     first.spend(16_000 * 60)
     second.spend(16_000 * 20)
     with pytest.raises(KeyLimit, match=r"1\.5 minutes") as refused:
         first.spend(16_000 * 70)
     assert refused.value.retry_after_ms == DAY_S * 500
     with pytest.raises(KeyLimit):
-        quotas.lease("bot")
+        await quotas.lease("bot")
     clock.now += DAY_S / 2
-    quotas.lease("bot").spend(16_000 * 80)
+    (await quotas.lease("bot")).spend(16_000 * 80)
     first.spend(16_000 * 79)
 
 
-def test_what_a_key_used_is_noted_for_the_next_process() -> None:
+async def test_what_a_key_used_is_noted_for_the_next_process() -> None:
     clock, notes = Clock(), list[tuple[int, str, int]]()
     clock.now = 5 * DAY_S
     keys = {"bot": key(SPEAK, Scope.SPEAK, minutes_a_day=2)}
     quotas = Quotas(keys, clock, lambda *note: notes.append(note))
-    first, second = quotas.lease("bot"), quotas.lease("bot")
-    unnamed = quotas.lease("")
+    first, second = await quotas.lease("bot"), await quotas.lease("bot")
+    unnamed = await quotas.lease("")
     for received in range(1600, 16_000 * 60, 1600):
         for lease in (first, second, unnamed):
             with suppress(KeyLimit):
@@ -254,12 +256,12 @@ def test_what_a_key_used_is_noted_for_the_next_process() -> None:
     unnamed.close()
     assert notes[-1] == (5, "bot", 2 * 16_000 * 60 - 3200)
     after = Quotas(keys, clock, forget, notes[-1:])
-    last = after.lease("bot")
+    last = await after.lease("bot")
     last.spend(3199)
     with pytest.raises(KeyLimit):
         last.spend(3200)
     clock.now += DAY_S
-    Quotas(keys, clock, forget, notes).lease("bot").spend(16_000 * 119)
+    (await Quotas(keys, clock, forget, notes).lease("bot")).spend(16_000 * 119)
 
 
 def test_it_is_noted_in_the_journal_where_there_is_one(tmp_path: Path) -> None:
@@ -272,7 +274,7 @@ def test_it_is_noted_in_the_journal_where_there_is_one(tmp_path: Path) -> None:
         )
         async with running(settings) as services:
             await asyncio.sleep(0)  # or what tends the journal would be ended before it begins
-            lease = services.quotas.lease("bot")
+            lease = await services.quotas.lease("bot")
             with pytest.raises(KeyLimit):
                 lease.spend(16_000 * 6)
             lease.close()
@@ -284,8 +286,8 @@ def test_it_is_noted_in_the_journal_where_there_is_one(tmp_path: Path) -> None:
         asyncio.run(speak(journal=True))
 
 
-def test_without_limits_nothing_is_refused() -> None:
+async def test_without_limits_nothing_is_refused() -> None:
     quotas = Quotas()
-    lease = quotas.lease("")
+    lease = await quotas.lease("")
     lease.spend(1 << 40)
-    quotas.lease("")
+    await quotas.lease("")

@@ -17,7 +17,7 @@ from tests.support.lives import Lives, living
 def test_a_session_counts_against_its_key_here_and_in_processes_to_come() -> None:
     async def body(world: Lives) -> None:
         quotas = Quotas()
-        entry, live = begin(Start(), world.services, quotas.lease("bot"))
+        entry, live = begin(Start(), world.services, await quotas.lease("bot"))
         await asyncio.sleep(1)
         stored = world.store.load(entry.id)
         assert stored is not None
@@ -34,10 +34,10 @@ def test_what_does_not_begin_takes_no_place_and_leaves_no_trace() -> None:
     async def body(world: Lives) -> None:
         quotas = Quotas()
         with pytest.raises(ProtocolError, match="cannot tell voices"):
-            begin(Start(voices=("Ann",)), world.services, quotas.lease("bot"))
-        _, live = begin(Start(), world.services, quotas.lease("other"))
+            begin(Start(voices=("Ann",)), world.services, await quotas.lease("bot"))
+        _, live = begin(Start(), world.services, await quotas.lease("other"))
         with pytest.raises(Overloaded):
-            begin(Start(), world.services, quotas.lease("bot"))
+            begin(Start(), world.services, await quotas.lease("bot"))
         await asyncio.sleep(1)
         assert quotas.sessions("bot") == 0
         assert len(world.store.unfinished()) == world.services.sessions.active == 1

@@ -18,7 +18,8 @@ from clients.aio import Stream
 from .redis import redis_server
 from .waiting import until
 
-SERVE = ("-m", "streaming", "serve", "--port", "0", "--engine", "fake")
+SERVE = ("-m", "streaming", "serve", "--port", "0")
+FAKE = ("--engine", "fake")
 
 
 @dataclass
@@ -34,10 +35,11 @@ class Crew:
 
 
 @asynccontextmanager
-async def crew(count: int, redis: str, **environment: str) -> AsyncIterator[Crew]:
-    """They listen when the block begins, and are gone after it."""
+async def crew(count: int, redis: str, *arguments: str, **environment: str) -> AsyncIterator[Crew]:
+    """They listen when the block begins, and are gone after it. `arguments` choose the engine, the scripted
+    one where there are none."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, *SERVE, "--processes", str(count)),
+        *(sys.executable, *SERVE, "--processes", str(count), *(arguments or FAKE)),
         stdout=asyncio.subprocess.PIPE,
         env={
             **os.environ,
@@ -64,9 +66,25 @@ async def crew(count: int, redis: str, **environment: str) -> AsyncIterator[Crew
         await process.communicate()
 
 
+def owner(crew: Crew, session: str) -> psutil.Process:
+    """The process that has the session: the one that listens where Redis says."""
+    from streaming.cluster.redis_store import RedisStore
+
+    store = RedisStore(crew.redis, "test")
+    name = store.redis.hget(f"seamscribe:s:{session}", "owner").decode()
+    address = store.redis.get(f"seamscribe:p:{name}").decode()
+    store.close()
+    port = int(address.rpartition(":")[2])
+    for process in crew.processes():
+        listens = {c.laddr.port for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+        if port in listens:
+            return process
+    raise AssertionError(f"nobody listens at {address}")
+
+
 def cut(stream: Stream) -> None:
     """The client's line breaks."""
     stream._socket.transport.abort()
 
 
-__all__ = ["Crew", "crew", "cut", "redis_server", "until"]
+__all__ = ["Crew", "crew", "cut", "owner", "redis_server", "until"]

@@ -1,0 +1,193 @@
+"""Two of our processes, which share a Redis, over two real SGLang servers behind SGLang's own router: one of
+each is lost in the middle of a session, and nothing with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+import httpx
+import pytest
+
+from clients.aio import connect
+from clients.captions import Captions
+from engine.contract import Audio
+from engine.sglang.bench.clips import distance, words
+from engine.sglang.folders import serving_folder
+from streaming.wire.messages import Flushed, Start
+from tests.support.cluster import Crew, crew, owner, redis_server
+from tests.support.data import DATA, needs_data
+
+pytest.importorskip("redis", reason="needs the extra redis")
+
+from redis.asyncio import Redis
+
+from .sglang_sessions import pcm
+from .sglang_site import ROOT, Child, Router
+from .test_sglang_speech import read
+
+pytestmark = [
+    pytest.mark.sglang,
+    pytest.mark.timeout(1800),
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(find_spec("sglang_router") is None, reason="SGLang has its own environment"),
+    needs_data,
+]
+
+RUNS = int(os.environ.get("SEAMSCRIBE_RUNS", "1"))
+"""Each way to lose a front and a server so often."""
+
+ROUTER = (
+    *("--policy", "power_of_two", "--log-level", "error"),
+    *("--worker-startup-check-interval", "1", "--health-check-interval-secs", "1"),
+    *("--health-failure-threshold", "2", "--health-success-threshold", "1"),
+    *("--cb-failure-threshold", "2", "--cb-timeout-duration-secs", "2"),
+)
+
+
+@dataclass
+class Fleet:
+    """Two of each."""
+
+    servers: list[Child]
+    router: Router
+    fronts: Crew
+    redis: Redis
+
+    async def whole(self) -> None:
+        """Return once the router has two servers that are well, and Redis two fronts that live."""
+
+        async def well() -> bool:
+            return list((await self.router.servers()).values()) == [True, True]
+
+        async def living() -> bool:
+            return len(await self.redis.keys("seamscribe:p:*")) == 2
+
+        await until(well)
+        await until(living)
+
+    async def answers(self, status: int, why: str) -> None:
+        """Return once a front says so when asked whether it is ready."""
+
+        async def told() -> bool:
+            async with httpx.AsyncClient(base_url=self.fronts.url, trust_env=False) as asking:
+                answer = await asking.get("/readyz")
+            return answer.status_code == status and why in answer.text
+
+        await until(told)
+
+
+async def until(true: Callable[[], Awaitable[bool]], seconds: float = 90.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not await true():  # noqa: ASYNC110 - other processes do not tell
+            await asyncio.sleep(0.2)
+
+
+@asynccontextmanager
+async def fleet() -> AsyncIterator[Fleet]:
+    folder = serving_folder("tiny.en")
+    async with AsyncExitStack() as stack:
+        url = stack.enter_context(redis_server())
+        servers = [await stack.enter_async_context(started(folder)) for _ in range(2)]
+        await asyncio.gather(*(one.start() for one in servers))
+        router = await stack.enter_async_context(Router([one.url for one in servers], ROUTER).running())
+        engine = ("--engine", "sglang", "--model", "tiny.en", "--no-speakers")
+        fronts = await stack.enter_async_context(
+            crew(2, url, *engine, SEAMSCRIBE_ENGINE__SERVERS=router.url, PYTHONPATH=str(ROOT))
+        )
+        redis = await stack.enter_async_context(Redis.from_url(url))
+        found = Fleet(servers, router, fronts, redis)
+        await found.whole()
+        yield found
+
+
+@asynccontextmanager
+async def started(folder: Path) -> AsyncIterator[Child]:
+    child = Child(folder)
+    try:
+        yield child
+    finally:
+        await child.end()
+
+
+Strike = Callable[[str], Awaitable[None]]
+
+
+async def meeting(url: str, audio: Audio, strike: Strike | None = None) -> Captions:
+    """A session that is flushed in the middle; `strike` gets its id while the rest waits to be decoded."""
+    captions, middle = Captions(), len(audio) // 2
+    async with connect(url, Start(language="en")) as stream, asyncio.timeout(120):
+        captions.receive(stream.ready)
+        await stream.send(pcm(audio[:middle]))
+        await stream.flush("first")
+        async for message in stream:
+            captions.receive(message)
+            if isinstance(message, Flushed):
+                break
+        before = captions.committed
+        assert before
+        await stream.send(pcm(audio[middle:]))
+        if strike is not None:
+            await strike(stream.ready.session)
+        await stream.end()
+        async for message in stream:
+            captions.receive(message)
+        assert stream.resumes >= (strike is not None)
+    assert captions.committed.startswith(before)
+    assert captions.faults == []
+    assert captions.error is None
+    assert captions.revised == 0
+    assert captions.receipt is not None
+    assert (captions.receipt.samples, captions.receipt.gap_samples) == (len(audio), 0)
+    return captions
+
+
+async def test_a_front_and_a_server_are_lost_and_nothing_with_them() -> None:
+    """Often enough that the engines' start is paid once: one server is drained and comes back, one is killed;
+    at the end, and only then, nobody is left to decode."""
+    audio = read(DATA / "formats" / "jfk-44k1-stereo-24bit.flac")
+    async with fleet() as all:
+        undisturbed = words((await meeting(all.fronts.url, audio)).committed)
+        for run in range(RUNS):
+            lost = all.servers[run % 2]
+            for way in (drained, killed):
+                captions = await meeting(all.fronts.url, audio, partial(way, all, lost))
+                assert distance(undisturbed, words(captions.committed)) <= 1, captions.committed
+                if way is drained:
+                    await all.router.add(lost.url)
+                elif run + 1 < RUNS:
+                    await lost.start()
+                if way is drained or run + 1 < RUNS:
+                    await all.whole()
+                sys.stderr.write(
+                    f"{time.strftime('%X')} run {run + 1} {way.__name__}: {captions.committed}\n"
+                )
+        await all.answers(200, "")
+        await all.servers[(RUNS - 1) % 2 - 1].end(signal.SIGKILL)
+        await all.answers(503, "engine")
+
+
+async def drained(all: Fleet, server: Child, session: str) -> None:
+    """As an operator stops them: the front by SIGTERM, the server once the router sends it nothing more."""
+    owner(all.fronts, session).terminate()
+    await all.router.remove(server.url)
+
+    async def gone() -> bool:
+        return server.url not in await all.router.servers()
+
+    await until(gone)
+
+
+async def killed(all: Fleet, server: Child, session: str) -> None:
+    """Both by SIGKILL, the server while it decodes for the session."""
+    owner(all.fronts, session).kill()
+    await server.end(signal.SIGKILL)
