@@ -35,9 +35,9 @@ LEAVING_S = 30.0
 """A process that was told to stop may take so long beyond its drain to let go of its engine."""
 
 
-def share_of(settings: Settings) -> Settings:
-    """The settings of one of `server.processes` processes, which share a machine; raises `SettingsError` for
-    what they cannot share."""
+def share_of(settings: Settings, number: int = 0) -> Settings:
+    """The settings of process `number` of `server.processes`, which share a machine; raises `SettingsError`
+    for what they cannot share."""
     count, engine = settings.server.processes, settings.engine
     if count == 1:
         return settings
@@ -46,8 +46,9 @@ def share_of(settings: Settings) -> Settings:
             f"journal.url: {count} processes cannot keep their sessions in one file: name a Redis, or set"
             " journal.on = false (--no-journal), and a client comes back to its own process only by chance"
         )
-    if settings.cluster.port:
-        raise SettingsError(f"cluster.port: {count} processes cannot listen on one port: set it to 0")
+    port = settings.cluster.port
+    if port and port + count > 65_536:
+        raise SettingsError(f"cluster.port: {count} processes need as many ports from {port} on: lower it")
     if engine.kind == "sglang" and not engine.servers:
         raise SettingsError(
             f"engine.servers: {count} processes would each load the model: start `seamscribe engine MODEL`"
@@ -59,11 +60,12 @@ def share_of(settings: Settings) -> Settings:
         settings,
         engine=replace(engine, threads=threads),
         admission=replace(settings.admission, memory_bytes=memory),
+        cluster=replace(settings.cluster, port=port and port + number),
     )
 
 
 class Crew:
-    """The processes, each `command` with the listening socket `listener` (a file descriptor) as its own."""
+    """The processes, each `command` with its number, and `listener` (a file descriptor) to listen on."""
 
     def __init__(self, command: Sequence[str], listener: int, count: int, leave_s: float) -> None:
         """A process that was told to stop is killed after `leave_s`."""
@@ -92,7 +94,7 @@ class Crew:
         loop, pause_s = asyncio.get_running_loop(), FIRST_PAUSE_S
         while not self._stop.is_set():
             began = loop.time()
-            status = await self._serve()
+            status = await self._serve(number)
             if self._stop.is_set():
                 # One that was told to stop before it could listen to signals ended as it should.
                 self._status = self._status or (0 if status == -signal.SIGTERM else abs(status))
@@ -109,10 +111,10 @@ class Crew:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), pause_s)
 
-    async def _serve(self) -> int:
+    async def _serve(self, number: int) -> int:
         """One process from its start to its end; its status."""
         process = await asyncio.create_subprocess_exec(
-            *self._command,
+            *(*self._command, "--number", str(number)),
             stdin=asyncio.subprocess.PIPE,  # at its end the process knows that we are gone
             stdout=asyncio.subprocess.PIPE,
             pass_fds=[self._listener],

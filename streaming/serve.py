@@ -12,6 +12,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
             },
         )
         _log(settings.server)
-        own, crewed = share_of(settings), settings.server.processes > 1
+        own, crewed = share_of(settings, arguments.number), settings.server.processes > 1
         if crewed and arguments.inherit is None:
             return asyncio.run(command(settings, argv))
         return asyncio.run(serve(own, arguments.inherit))
@@ -80,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, help="port to listen on (8765); 0 takes a free one")
     parser.add_argument("--processes", type=int, metavar="N", help="how many serve on the port (1)")
     parser.add_argument("--inherit", type=int, help=argparse.SUPPRESS)  # the parent's listening socket
+    parser.add_argument("--number", type=int, default=0, help=argparse.SUPPRESS)  # which of its processes
     parser.add_argument("--engine", choices=sorted(ENGINES), help="which engine (local)")
     parser.add_argument("--model", metavar="NAME|PATH", help="weights: a name or a folder")
     parser.add_argument(
@@ -124,12 +126,15 @@ async def serve(settings: Settings, inherited: int | None = None) -> int:
             stack.enter_context(watching_parent())
             listener = stack.enter_context(socket.socket(fileno=inherited))
         check_reach(listener, settings)
-        sockets, address = [listener], ""
-        if settings.journal.on and settings.journal.url:
+        sockets, address, own_port = [listener], "", 0
+        if settings.cluster.port or (settings.journal.on and settings.journal.url):
             inner = stack.enter_context(listen(settings.cluster.host, settings.cluster.port))
             check_reach(inner, settings)
+            own_port = inner.getsockname()[1]
             sockets, address = [listener, inner], f"http://{place_of(inner)}"
         async with running(settings, address) as services:
+            if settings.server.processes > 1:
+                services = replace(services, own_port=own_port)
             server = server_for(services, tls)
             serving = asyncio.create_task(server.serve(sockets=sockets))
             stopping = asyncio.create_task(stop.wait())

@@ -27,6 +27,8 @@ ALLOWED: tuple[tuple[str, tuple[str, ...]], ...] = (
     # The bench of speakers runs the linker alone beside the server, to tell its errors from the text's.
     ("clients.bench.speakers_direct", ("clients", "streaming.core", "engine")),
     ("clients.bench.speakers", ("clients", "streaming.core", "streaming.wire", "engine")),
+    # The simulation lets meetings in by the server's own rules.
+    ("clients.bench.fleet", ("clients", "streaming.sessions.capacity", "engine")),
     ("clients.bench", ("clients", "streaming.wire", "engine")),
     # What must be heard is the scripted engine's to say.
     ("clients.chaos", ("clients", "streaming.wire", "engine.fake")),

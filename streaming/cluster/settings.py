@@ -13,12 +13,13 @@ SCHEMES = ("redis://", "rediss://", "unix://")
 
 
 class ClusterSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the other processes reach this one; with `journal.url` only."""
+    """Where this process alone answers: others that share its journal, and what collects metrics."""
 
     host: Annotated[str, Meta(pattern=r"\S")] = "127.0.0.1"
     """An address of this machine's that they can connect to; plain HTTP is spoken there."""
     port: Annotated[int, Meta(ge=0, le=65_535)] = 0
-    """0 takes any free port."""
+    """0 takes any free port where the journal is shared, else none. The first of several processes takes this
+    one, each of the others the next."""
 
 
 def check_cluster(cluster: ClusterSettings, url: str, *, audio: bool, where: str) -> None:

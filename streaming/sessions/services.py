@@ -57,6 +57,8 @@ class Services:
     dispatcher: Dispatcher
     detector: SpeechDetector
     metrics: Metrics
+    own_port: int | None = None
+    """Where this process alone answers, of several on one port; 0: nowhere. None: it is the only one."""
     engine_counts: Callable[[], Mapping[str, float]] = dict
     """What the engine counts itself, by name."""
     pulse: Pulse = field(default_factory=Pulse)

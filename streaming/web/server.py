@@ -40,6 +40,11 @@ from .hls import Hls
 from .listing import NO_SESSION
 from .minting import mint
 
+_ONE_OF_MANY = (
+    "Several processes answer here, each with its own metrics: set cluster.port, and ask the first of them at"
+    " cluster.host and that port, each of the others at the next one.\n"
+)
+
 
 def build(services: Services) -> Guard:
     """The ASGI application over running services; it starts and stops nothing itself."""
@@ -179,8 +184,11 @@ class Routes:
             return "journal"
         return "full" if services.sessions.refusal() is not None else None
 
-    async def metrics(self, _: Request) -> Response:
-        """Prometheus text."""
+    async def metrics(self, request: Request) -> Response:
+        """Prometheus text, of this process: not where another one may answer the next time."""
+        own = self._services.own_port
+        if own is not None and own != request.scope["server"][1]:
+            return PlainTextResponse(_ONE_OF_MANY, 409)
         metrics, load = self._services.metrics, self._services.dispatcher.load
         serving = self._services.dispatcher.capabilities
         metrics.build.set(1, version=version(), engine=serving.engine, model=serving.model)

@@ -57,7 +57,7 @@ class Child:
                 stderr=log,
                 start_new_session=True,
             )
-            async with asyncio.timeout(240):
+            async with asyncio.timeout(600):
                 while not await transport.healthy():
                     assert child.poll() is None, (log.seek(0), log.read()[-4000:])[1]
                     await asyncio.sleep(0.25)
@@ -152,7 +152,7 @@ async def command(*arguments: str) -> AsyncIterator[tuple[str, subprocess.Popen[
     )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(240):
+        async with asyncio.timeout(600):
             line = ""
             while "listening on http://" not in line:
                 line = await asyncio.to_thread(process.stdout.readline)

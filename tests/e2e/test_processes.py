@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 
+import httpx
 import psutil
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
@@ -75,6 +78,50 @@ async def test_clients_spread_over_the_processes_and_a_killed_one_takes_only_its
                 assert socket.close_code == 1000
         await until(lambda: len(children(process)) == 2)
         assert first.pid not in {child.pid for child in children(process)}
+
+
+async def test_each_process_has_its_own_metrics_at_its_own_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the common one another answers each time, and every counter would jump."""
+    first = free_ports(2)
+    monkeypatch.setenv("SEAMSCRIBE_CLUSTER__PORT", str(first))
+    async with crew(2) as (process, url), httpx.AsyncClient(trust_env=False) as asking:
+        sockets = [await opened(url) for _ in range(12)]
+        assert len(sockets) == 12
+
+        async def live(number: int) -> int:
+            text = (await asking.get(f"http://127.0.0.1:{first + number}/metrics")).text
+            (found,) = re.findall(r"^seamscribe_sessions_active (\d+)$", text, re.MULTILINE)
+            return int(found)
+
+        shares = [await live(0), await live(1)]
+        assert sum(shares) == 12
+        assert [await live(0), await live(1)] == shares
+        common = await asking.get(f"{url}/metrics".replace("ws://", "http://").replace("/v1/stream", ""))
+        assert common.status_code == 409
+        assert "cluster.port" in common.text
+        # One that takes another's place takes its port too.
+        gone = next(child for child in children(process) if first in listening_at(child))
+        gone.kill()
+        async with asyncio.timeout(30):
+            while True:
+                with suppress(httpx.TransportError):
+                    assert await live(0) == 0
+                    break
+                await asyncio.sleep(0.1)
+
+
+def free_ports(count: int) -> int:
+    """The first of so many in a row."""
+    while True:
+        with ExitStack() as stack, suppress(OSError):
+            first = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+            for more in range(1, count):
+                stack.enter_context(socket.create_server(("127.0.0.1", first + more)))
+            return int(first)
+
+
+def listening_at(child: psutil.Process) -> set[int]:
+    return {c.laddr.port for c in child.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
 
 
 async def test_sigterm_finishes_the_sessions_of_all() -> None:

@@ -3,6 +3,7 @@ each is lost in the middle of a session, and nothing with it."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import signal
@@ -12,11 +13,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
 import pytest
+import yaml
 
 from clients.aio import connect
 from clients.captions import Captions
@@ -35,23 +38,25 @@ from .sglang_sessions import pcm
 from .sglang_site import ROOT, Child, Router
 from .test_sglang_speech import read
 
+RUNS = int(os.environ.get("SEAMSCRIBE_RUNS", "1"))
+"""Each way to lose a front and a server so often."""
+
 pytestmark = [
     pytest.mark.sglang,
-    pytest.mark.timeout(1800),
+    pytest.mark.timeout(600 * RUNS),
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.skipif(find_spec("sglang_router") is None, reason="SGLang has its own environment"),
     needs_data,
 ]
 
-RUNS = int(os.environ.get("SEAMSCRIBE_RUNS", "1"))
-"""Each way to lose a front and a server so often."""
-
-ROUTER = (
-    *("--policy", "power_of_two", "--log-level", "error"),
-    *("--worker-startup-check-interval", "1", "--health-check-interval-secs", "1"),
-    *("--health-failure-threshold", "2", "--health-success-threshold", "1"),
-    *("--cb-failure-threshold", "2", "--cb-timeout-duration-secs", "2"),
-)
+CONFIGS = ROOT / "configs"
+COMPOSED = yaml.safe_load((CONFIGS / "compose.yaml").read_text("utf-8"))["services"]["router"]["command"]
+FLAGS = [
+    flag
+    for flag in COMPOSED
+    if flag.startswith("--") and not flag.startswith(("--host", "--port", "--worker"))
+] + [flag for flag in COMPOSED if flag.startswith("--worker-startup")]
+"""How the shipped router treats servers."""
 
 
 @dataclass
@@ -86,7 +91,7 @@ class Fleet:
         await until(told)
 
 
-async def until(true: Callable[[], Awaitable[bool]], seconds: float = 90.0) -> None:
+async def until(true: Callable[[], Awaitable[bool]], seconds: float = 300.0) -> None:
     async with asyncio.timeout(seconds):
         while not await true():  # noqa: ASYNC110 - other processes do not tell
             await asyncio.sleep(0.2)
@@ -99,7 +104,7 @@ async def fleet() -> AsyncIterator[Fleet]:
         url = stack.enter_context(redis_server())
         servers = [await stack.enter_async_context(started(folder)) for _ in range(2)]
         await asyncio.gather(*(one.start() for one in servers))
-        router = await stack.enter_async_context(Router([one.url for one in servers], ROUTER).running())
+        router = await stack.enter_async_context(Router([one.url for one in servers], FLAGS).running())
         engine = ("--engine", "sglang", "--model", "tiny.en", "--no-speakers")
         fronts = await stack.enter_async_context(
             crew(2, url, *engine, SEAMSCRIBE_ENGINE__SERVERS=router.url, PYTHONPATH=str(ROOT))
@@ -125,7 +130,7 @@ Strike = Callable[[str], Awaitable[None]]
 async def meeting(url: str, audio: Audio, strike: Strike | None = None) -> Captions:
     """A session that is flushed in the middle; `strike` gets its id while the rest waits to be decoded."""
     captions, middle = Captions(), len(audio) // 2
-    async with connect(url, Start(language="en")) as stream, asyncio.timeout(120):
+    async with connect(url, Start(language="en")) as stream, asyncio.timeout(300):
         captions.receive(stream.ready)
         await stream.send(pcm(audio[:middle]))
         await stream.flush("first")
@@ -149,6 +154,18 @@ async def meeting(url: str, audio: Audio, strike: Strike | None = None) -> Capti
     assert captions.receipt is not None
     assert (captions.receipt.samples, captions.receipt.gap_samples) == (len(audio), 0)
     return captions
+
+
+def test_the_shipped_options_are_options() -> None:
+    parser = argparse.ArgumentParser()
+    import_module("sglang_router.router_args").RouterArgs.add_cli_args(parser)
+    manifests = yaml.safe_load_all((CONFIGS / "k8s" / "engines.yaml").read_text("utf-8"))
+    (router,) = (
+        one for one in manifests if one["kind"] == "Deployment" and "router" in one["metadata"]["name"]
+    )
+    for command in (COMPOSED, router["spec"]["template"]["spec"]["containers"][0]["args"]):
+        assert command[:3] == ["python", "-m", "sglang_router.launch_router"]
+        parser.parse_args(command[3:])
 
 
 async def test_a_front_and_a_server_are_lost_and_nothing_with_them() -> None:
