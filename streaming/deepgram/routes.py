@@ -58,21 +58,23 @@ class Routes:
         )
         separate = query.flag("multichannel")
         services.metrics.ignored.add(len(query.unread), protocol="deepgram")
-        async with self._desk.place(request) as lease:
-            async with body_of(request, limits.max_file_bytes, limits.start_timeout_s) as upload:
-                # Nobody waits for the moment in which somebody begins to speak.
-                start = replace(wishes.start, options=replace(wishes.start.options, activity_pause_s=None))
-                start = await _divided(start, upload) if separate else start
-                async with self._desk.job(Asked(upload.file, start), lease, request) as job:
-                    await heard(job, request)
-                    channels = len(start.tracks) or 1
-                    about = _about(job)
-                    body = answer(
-                        job.entry.log.segments(),
-                        form,
-                        metadata(about, upload.sha256, _duration(job), channels),
-                        channels,
-                    )
+        async with (
+            self._desk.place(request) as lease,
+            body_of(request, limits.max_file_bytes, limits.start_timeout_s) as upload,
+        ):
+            # Nobody waits for the moment in which somebody begins to speak.
+            start = replace(wishes.start, options=replace(wishes.start.options, activity_pause_s=None))
+            start = await _divided(start, upload) if separate else start
+            async with self._desk.job(Asked(upload.file, start), lease, request) as job:
+                await heard(job, request)
+                channels = len(start.tracks) or 1
+                about = _about(job)
+                body = answer(
+                    job.entry.log.segments(),
+                    form,
+                    metadata(about, upload.sha256, _duration(job), channels),
+                    channels,
+                )
         return JSONResponse(body, headers={"dg-request-id": about.request})
 
 
