@@ -212,6 +212,8 @@ class Linker:
     def _link(self) -> None:
         self._voices.link(taken={*self._names, *self._gone})
         self._units = {number: _unit(mean) for number, mean in self._voices.speakers.items()}
+        # Readers go on calling these by their names: nobody else may get such a number.
+        self._gone |= self._names.keys() - self._units.keys()
         self._names = {number: name for number, name in self._names.items() if number in self._units}
         self._recognize()
         self._timeline.label([self._label(evidence) for evidence in self._voices.evidence])

@@ -240,6 +240,20 @@ def test_enrolled_voices_are_named_and_a_given_name_stays() -> None:
         linker.rename(3, "Nobody")
 
 
+def test_a_named_number_whose_voice_was_another_one_after_all_is_given_to_nobody() -> None:
+    """Readers call whoever has the number by its name: a newcomer would bear that of somebody else."""
+    first, second, newcomer = np.eye(3, 64, dtype=np.float32)
+    linker = link([SpeakerWindow(0, samples(6), (one(0, 4, first),))])
+    apart = 0.4 * first + 0.9165 * second
+    linker.hear(SpeakerWindow(0, samples(10), (one(6.5, 8.5, apart),)))
+    linker.rename(2, "Ada")
+    linker.hear(SpeakerWindow(0, samples(20), (one(10, 19, first + apart),)))
+    assert (linker.count, linker.names) == (1, {})  # both were one person
+    for end in (24, 28):
+        linker.hear(SpeakerWindow(samples(20), samples(end), (one(20, end - 1, newcomer),)))
+    assert linker.who(samples(21), samples(22)).speaker == 3
+
+
 def test_numbers_come_in_order_of_appearance() -> None:
     turns = [(6.0 * i, 6.0 * i + 5.0, 30 - i) for i in range(25)]
     linker = link(windows(turns))
