@@ -11,6 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from streaming.wire.messages import Start, Track
+from streaming.wire.names import plain
 
 from .audio import RATE, AudioError, Warn, count_channels, decode, duration_s, packets
 
@@ -44,7 +45,7 @@ def open_participants(paths: Sequence[Path], names: Sequence[str], warn: Warn) -
         known: list[str | None] = [None] * channels
     else:
         pieces = beside([_begun(decode(path, warn)) for path in paths])
-        known = [path.stem[:64] for path in paths]
+        known = [plain(path.stem)[:64].strip() or None for path in paths]
     tracks = tuple(Track(name) for name in [*names, *known[len(names) :]])
     lengths = [duration_s(path) for path in paths]
     longest = None if None in lengths else max(length for length in lengths if length is not None)

@@ -1,7 +1,9 @@
 """`bench speakers`: who said what, through the live server, against references.
 
-Beside it, on the same windows of the same encoder: the linker alone (its turns know overlap, the transcript's
-words do not) and the bound of a whole-recording clustering; and, where asked, the offline diarizer senko.
+Of the server both are scored: its words, each of which has one speaker (`live`), and the turns in its RTTM,
+which know overlap and speech that nobody understood (`rttm`). Beside it, on the same windows of the same
+encoder: the linker alone and the bound of a whole-recording clustering; and, where asked, the offline
+diarizer senko.
 """
 
 from __future__ import annotations
@@ -18,23 +20,26 @@ from pathlib import Path
 from msgspec.structs import replace as with_fields
 
 from clients.aio import Refused
+from clients.asking import transcript
 from clients.audio import RATE
 from clients.play import Arrival, Pace, Playback, play
 from clients.stats import Summary, summarize
 from streaming.core.listening import ListeningSettings
 from streaming.core.speakers import LinkerSettings
 from streaming.wire.messages import Options, Segment, Speaker, Start
+from streaming.wire.render import UNKNOWN
 
 from . import speakers_senko
 from .meeting import Return, returned
 from .scoring import Errors
 from .speakers_direct import as_float, link, listen, whole
-from .speakers_refs import Recording, Spoken
+from .speakers_refs import Recording, Spoken, parse_rttm
 from .speakers_scores import Der, counterparts, der, jer, word_errors
 
 COLLAR_S = 0.25
-GAP_S = 0.5
-"""Words of one speaker nearer than this are one turn: references bridge pauses of that length too."""
+GAP_S = 1.0
+"""Words of one speaker nearer than this are one turn: references bridge pauses of that length too. The
+shortest that AMI's half minutes leave open is 0.96 s; in the assembled meeting whole utterances are turns."""
 AWAY_S = 300.0
 """Who is silent for so long and comes back is reported by themselves."""
 REFUSED = 12
@@ -128,8 +133,8 @@ async def _played(url: str, recording: Recording, speed: float) -> tuple[Log, Pl
     raise AssertionError("the last refusal is raised")
 
 
-async def live(url: str, recording: Recording, speed: float) -> Scores:
-    """Play one recording and score what the server says."""
+async def live(url: str, recording: Recording, speed: float) -> list[Scores]:
+    """Play one recording and score what the server says: its words, and its RTTM."""
     log, playback = await _played(url, recording, speed)
     words = [
         Spoken(word.start_ms / 1000, word.end_ms / 1000, _name(segment.speaker), word.text)
@@ -141,7 +146,14 @@ async def live(url: str, recording: Recording, speed: float) -> Scores:
     cp, plain = word_errors(recording.utterances, words, recording.language)
     mapping = counterparts(recording.turns, turns)
     wrong, judged, delays = _judge(recording, playback, log, mapping)
-    return replace(
+    ready = playback.captions.ready
+    assert ready is not None, "it was played"
+    heard = await transcript(url, ready, "rttm")
+    said = [
+        replace(turn, speaker=_name(None)) if turn.speaker == UNKNOWN else turn
+        for turn in parse_rttm(heard, "the server's RTTM")
+    ]
+    found = replace(
         found,
         cp=cp if recording.utterances else None,
         plain=plain if recording.utterances else None,
@@ -150,6 +162,7 @@ async def live(url: str, recording: Recording, speed: float) -> Scores:
         delays=tuple(delays) if speed == 1 else (),  # at another speed the clock is not the audio's
         faults=tuple(playback.faults()),
     )
+    return [found, scores(recording.name, "rttm", recording, said)]
 
 
 def _name(speaker: int | None) -> str:
@@ -248,7 +261,7 @@ async def run(
     for recording in recordings:
         tell(f"{recording.name}: {recording.seconds:.0f} s")
         if url is not None:
-            found.append(await live(url, recording, speed))
+            found += await live(url, recording, speed)
         found += await direct(recording)
     if python is not None:
         tell("senko")

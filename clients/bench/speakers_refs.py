@@ -45,8 +45,13 @@ class Recording:
 
 def read_rttm(path: Path) -> tuple[Spoken, ...]:
     """The turns of an RTTM file, by start; raises `CorpusError` naming the line that is none."""
+    return parse_rttm(path.read_text(encoding="utf-8"), str(path))
+
+
+def parse_rttm(text: str, name: str) -> tuple[Spoken, ...]:
+    """The turns of the RTTM called `name`, by start; raises `CorpusError` naming the line that is none."""
     turns = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(text.splitlines(), 1):
         cells = line.split()
         if not cells or cells[0] != "SPEAKER":
             continue
@@ -54,7 +59,7 @@ def read_rttm(path: Path) -> tuple[Spoken, ...]:
             start, length = float(cells[3]), float(cells[4])
             turns.append(Spoken(start, start + length, cells[7]))
         except (IndexError, ValueError):
-            raise CorpusError(f"{path}:{number} is no RTTM line: {line[:60]!r}") from None
+            raise CorpusError(f"{name}:{number} is no RTTM line: {line[:60]!r}") from None
     return tuple(sorted(turns, key=lambda turn: (turn.start_s, turn.end_s)))
 
 

@@ -10,6 +10,7 @@ from msgspec import Struct
 from starlette.requests import ClientDisconnect, Request
 
 from streaming.wire.errors import shown
+from streaming.wire.names import shows
 
 MOST_CHARACTERS = 64
 MOST_BYTES = 4096
@@ -37,7 +38,7 @@ def fit(name: str) -> str:
         raise ValueError("is empty: use 1 to 64 characters")
     if len(kept) > MOST_CHARACTERS:
         raise ValueError(f"has {len(kept)} characters: use 1 to {MOST_CHARACTERS}")
-    if not kept.isprintable():
+    if not shows(kept):
         raise ValueError(f"{shown(kept)} holds characters that cannot be shown: use one line of plain text")
     return kept
 

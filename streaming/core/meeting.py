@@ -103,6 +103,7 @@ class Meeting:
         self._frozen = self._turns = clock  # what readers know of: of labels, and of turns
         self._names: dict[int, str] = {}
         self._echo = EchoGate(len(tracks)) if len(tracks) > 1 else None
+        self._echoed = 0  # samples that were told of
         self._watch = Watch(settings, activity_pause_s, len(tracks), clock) if activity_pause_s else None
         self._ended = False
         self._tracks: list[_Track] = []
@@ -165,6 +166,14 @@ class Meeting:
     def repairs(self) -> list[Repair]:
         """What came of speech without text since the last call: see `Hunger`."""
         return [repair for track in self._tracks for repair in track.session.repairs()]
+
+    def echo(self) -> int:
+        """Samples of speech that were left out of a track since the last call, for another one carries them
+        too, and louder."""
+        if self._echo is None:
+            return 0
+        before, self._echoed = self._echoed, sum(self._echo.suppressed)
+        return self._echoed - before
 
     def windows_to_hear(self) -> list[SpeakerTask]:
         """Windows whose voices are wanted, one at a time."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from streaming.wire.messages import Name, Presence
+from streaming.wire.names import plain
 
 MOST = 64
 """People who are heard in one session."""
@@ -58,7 +59,7 @@ class Roster:
     def meet(self, who: str, name: str = "") -> None:
         """`who` was told of, and may have a name, whether or not they ever speak."""
         if who in self._people or len(self._people) < _KNOWN:
-            person, name = self._person(who), name.strip()[:_NAME].strip()
+            person, name = self._person(who), plain(name)[:_NAME].strip()
             if name and name != person.name:
                 person.name = name
                 self._news[who] = None

@@ -21,6 +21,7 @@ from streaming.wire.messages import (
     Start,
     Track,
 )
+from streaming.wire.names import plain
 
 from .bots import MALFORMED, MISSHAPEN, message_of, samples, seconds
 from .dialect import Dialect, Frame, Handshake, Heard, Ignored, Translator, Way
@@ -91,7 +92,7 @@ class Twilio(Translator):
             )
         said = {name: str(value) for name, value in (start.get("customParameters") or {}).items()}
         tracks = [name for name in NAMES if name in start["tracks"]] or ["inbound"]
-        self._tracks = {name: (said.get(name) or NAMES[name])[:64] for name in tracks}
+        self._tracks = {name: (plain(said.get(name, "")) or NAMES[name])[:64].strip() for name in tracks}
         self._lanes = Lanes(len(self._tracks), RATE, MULAW)
         return Start(
             audio=AudioFormat(Encoding.MULAW, RATE, len(self._tracks)),

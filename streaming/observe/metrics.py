@@ -195,6 +195,11 @@ class Metrics:
             "Times speech brought no text for long, by what decoding again brought.",
             Counter(outcome=tuple(Repair)),
         )
+        self.echo = new(
+            "echo_seconds_total",
+            "Speech left out of a track, for another one carries it too, and louder.",
+            Counter(),
+        )
         self._count_sessions()
         self._count_journal()
         self._show_load()

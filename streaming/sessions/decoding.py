@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from engine.contract import (
     NOT_TAKEN,
+    SAMPLE_RATE,
     EngineError,
     Priority,
     RecognitionTask,
@@ -69,6 +70,7 @@ class Decodes:
             self._listen(window)
         for repair in self._meeting.repairs():
             self._metrics.starved.add(outcome=repair.value)
+        self._metrics.echo.add(self._meeting.echo() / SAMPLE_RATE)
 
     def give_up(self) -> None:
         """Answer for the engine, now and from now on: all that it has not decoded is a gap."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from . import language
+from . import language, names
 from .errors import CloseCode, ProtocolError, shown
 from .messages import (
     VERSION,
@@ -20,7 +20,9 @@ from .messages import (
     AudioFormat,
     ClientMessage,
     Encoding,
+    Name,
     Options,
+    Presence,
     ServerMessage,
     Start,
     Track,
@@ -47,7 +49,7 @@ _REMEDIES = {
     "options.activity_pause_s": "use 0.1 to 10 seconds, or leave it out",
     "id": "use a text of 1 to 128 characters",
     "present": "use true, or false for who left",
-    "name": "use a text of at most 64 characters",
+    "name": "use one line of at most 64 characters",
     "speaker": "use the number that segments carry, 1 to 9999; of a track its index and one",
     "data": "use bytes (base64 in JSON)",
     "session": "use ready.session of the session to go on with",
@@ -208,7 +210,20 @@ def _read_client(
         if message.version != VERSION:
             raise _other_version(message.version)
         _check_tracks(message)
+        for index, track in enumerate(message.tracks):
+            _check_name(track.name or "", f"tracks[{index}].name")
+    if isinstance(message, Name | Presence):
+        _check_name(message.name, "name")
     return message
+
+
+def _check_name(name: str, field: str) -> None:
+    if not names.shows(name):
+        raise ProtocolError(
+            "bad_field",
+            f"{field}: {shown(name)} holds characters that cannot be shown: use one line of plain text",
+            field=field,
+        )
 
 
 def _check_tracks(start: Start) -> None:

@@ -20,6 +20,7 @@ from msgspec import UNSET
 from .cues import Cue, blocks, timed
 from .lines import joined as joined
 from .messages import Segment, Word
+from .names import plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ def speaker_name(segment: Segment) -> str | None:
 
 def _called(speaker: int | None, name: str | None) -> str | None:
     if name is not None:
-        return " ".join("".join(c if c.isprintable() else " " for c in name).split())
+        return plain(name)
     return None if speaker is None else f"Speaker {speaker}"
 
 

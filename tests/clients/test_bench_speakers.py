@@ -10,11 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clients.audio import RATE
 from clients.bench import meeting
 from clients.bench.corpus import CorpusError
-from clients.bench.speakers import merged
-from clients.bench.speakers_refs import Spoken, read_rttm, read_stm, recordings
+from clients.bench.speakers import live, merged
+from clients.bench.speakers_refs import Recording, Spoken, read_rttm, read_stm, recordings
 from clients.bench.speakers_scores import Der, counterparts, der, jer, word_errors
+from engine.fake import FakeEncoder, say
+from tests.support.server import server
 
 AB = (Spoken(0, 10, "a"), Spoken(10, 20, "b"))
 
@@ -85,12 +88,12 @@ def test_words_near_each_other_are_one_turn() -> None:
     words = [
         Spoken(0, 1, "1", "a"),
         Spoken(1.4, 2, "1", "b"),
-        Spoken(2.6, 3, "1", "c"),
+        Spoken(3.1, 3.5, "1", "c"),
         Spoken(2, 2.5, "2", "d"),
     ]
     assert [(t.start_s, t.end_s, t.speaker) for t in merged(words)] == [
         (0, 2, "1"),
-        (2.6, 3, "1"),
+        (3.1, 3.5, "1"),
         (2, 2.5, "2"),
     ]
 
@@ -158,6 +161,20 @@ def test_a_meeting_takes_six(tmp_path: Path) -> None:
 def test_no_reference_is_told(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="--select nothing"):
         recordings(utterances(tmp_path, 1), "nothing", pytest.fail)
+
+
+@pytest.mark.e2e
+async def test_of_a_server_its_words_and_its_turns_are_scored() -> None:
+    """One falls in on the other: each word has one speaker, so that a second of one of them is missed."""
+    audio = np.concatenate([say(3 * RATE, 0), say(RATE, 0, 1), say(3 * RATE, 1), np.zeros(RATE, np.float32)])
+    turns = Spoken(0, 4, "Ann"), Spoken(3, 7, "Bo")
+    recording = Recording("talk", (audio * 32767).astype(np.int16), "en", turns)
+    async with server(services={"encoder": FakeEncoder()}) as running:
+        words, heard = await live(running.http(""), recording, 20.0)
+    assert (words.system, heard.system) == ("live", "rttm")
+    assert heard.strict == Der(total=8.0)
+    assert words.strict.missed == pytest.approx(1.0, abs=0.3)
+    assert (words.count_error, heard.count_error, words.faults) == (0, 0, ())
 
 
 def test_who_was_away_is_known_again_under_the_same_label_only() -> None:

@@ -57,6 +57,11 @@ def test_files_beside_each_other_are_mixed_down_named_and_filled_up(tmp_path: Pa
     assert not found[8000:, 1].any()
 
 
+def test_a_file_may_be_called_what_nobody_can_be(tmp_path: Path) -> None:
+    odd, none = (write_wav(tmp_path / name, TONES[:, 0]) for name in ("An\nn.wav", "\x01.wav"))
+    assert open_participants([odd, none], [], no_warning).tracks == (Track("An n"), Track())
+
+
 @given(
     sizes=st.lists(st.integers(0, 40_000), min_size=2, max_size=4),
     cut=st.integers(1, 9_000),

@@ -254,6 +254,14 @@ def test_the_ninth_shares_the_eighths_track_and_its_name_says_so() -> None:
     assert np.frombuffer(audio.data, "<i2").reshape(-1, 8)[7].tolist() == [1, 2, 3, 4, 5, 6, 7, 17]
 
 
+def test_a_name_is_one_line_that_shows() -> None:
+    call, bot = opened(twilio.WAY), opened(recall.WAY)
+    begun = starts(heard(call, CONNECTED, start("inbound", "outbound", inbound=" An\nn\x1b", outbound="\0")))
+    assert begun.tracks == (Track("An n"), Track("Callee"))
+    found = heard(bot, recalled("audio_separate_raw.data", 5.0, person(1, "\u202eAnn\r\n"), b"\1\0" * 320))
+    assert found[1:] == [Presence("1", True, "Ann", 1), Name(1, "Ann")]
+
+
 def test_people_without_end_are_counted() -> None:
     bot = opened(attendee.WAY)
     found = heard(bot, *(attended(b"\1\0" * 320, 0, f"u{n}") for n in range(70)))
