@@ -126,7 +126,11 @@ class VoiceStore:
 
     def _path(self, name: str) -> Path:
         # Names hold any character and may be longer than a file system takes.
-        return self.folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}{SUFFIX}"
+        return self.folder / _file_of(name)
+
+
+def _file_of(name: str) -> str:
+    return f"{hashlib.sha256(name.encode()).hexdigest()[:32]}{SUFFIX}"
 
 
 def _fitting(name: str) -> str:
@@ -145,6 +149,8 @@ def _enrolled(path: Path) -> Enrolled:
 
 
 def _read(path: Path) -> Voice:
+    if not path.is_file():  # a pipe would be waited for
+        raise VoiceError("it is no file")
     try:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
@@ -155,6 +161,8 @@ def _read(path: Path) -> Voice:
         raise VoiceError("its file is damaged or of another program") from None
     if voice.version != VERSION:
         raise VoiceError(f"its file is of version {voice.version}, this server reads {VERSION}")
+    if path.name != _file_of(_fitting(voice.name)):
+        raise VoiceError(f"its file is the voice of {shown(voice.name)!r} under another name")
     return voice
 
 

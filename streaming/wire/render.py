@@ -248,10 +248,11 @@ def _near(heard: Sequence[tuple[int, int]], word: Word) -> bool:
 
 
 def stm(segments: Sequence[Segment], recording: str) -> str:
-    """NIST STM: who says what, when; a segment a line. The channel is the track."""
+    """NIST STM: who says what, when; a segment a line. The channel is the track. Angle
+    brackets before a text would hold its label: they are written as quotation marks."""
     return "".join(
         f"{_field(recording)} {_channel(s)} {_who(s)} {_seconds(s.words[0].start_ms)}"
-        f" {_seconds(s.words[-1].end_ms)} {_line(joined(s.words))}\n"
+        f" {_seconds(s.words[-1].end_ms)} {_line(joined(s.words)).translate(_QUOTED)}\n"
         for s in _spoken(segments)
     )
 

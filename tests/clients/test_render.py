@@ -164,6 +164,7 @@ def test_neither_names_nor_words_forge_a_transcript(name: str, said: list[str], 
         lines = render(talk, format, recording=recording).splitlines()
         assert len(lines) == (len(said) if format == "ctm" else 1)
         assert not any(line.startswith(";;") for line in lines)
+        assert format != "stm" or "<" not in lines[0].split(maxsplit=5)[5], "a label of its own"
         assert all(len(line.split()) == FIELDS[format] for line in lines if format in FIELDS)
         assert all(len(re.findall(r"\d+\.\d{3}", " ".join(line.split()[3:5]))) >= 1 for line in lines)
 

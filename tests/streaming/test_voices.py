@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
 import stat
 from pathlib import Path
 
@@ -139,6 +141,42 @@ def test_damaged_files_are_told(store: VoiceStore, spoil: dict[str, object], fau
         store.load(["Ada"], TRAITS)
     (voice,) = store.list()
     assert (voice.name, voice.fault) == (path.name, "its file is damaged or of another program")
+
+
+@pytest.mark.parametrize(
+    "content", [pickle.dumps({"name": "Ada"}), b"\0" * (3 << 20), b'{"name": "\x1b[2J"}', b""]
+)
+def test_what_is_no_voice_is_not_read_as_one(store: VoiceStore, content: bytes) -> None:
+    path = store.add("Ada", ADA, 1.0, TRAITS)
+    path.write_bytes(content)
+    with pytest.raises(ProtocolError, match="damaged or of another program"):
+        store.load(["Ada"], TRAITS)
+    assert [(voice.name, bool(voice.fault)) for voice in store.list()] == [(path.name, True)]
+    store.delete("Ada")
+    assert store.list() == []
+
+
+def test_nobody_is_recognized_by_the_voice_of_another(store: VoiceStore) -> None:
+    """A file under another name says so: it would name the wrong one, and could not be deleted."""
+    path = store.add("Ada", ADA, 1.0, TRAITS)
+    other = store.add("Bea", BEA, 1.0, TRAITS)
+    path.write_bytes(other.read_bytes())
+    with pytest.raises(ProtocolError, match="the voice of 'Bea' under another name"):
+        store.load(["Ada"], TRAITS)
+    store.load(["Bea"], TRAITS)
+    assert {(voice.name, bool(voice.fault)) for voice in store.list()} == {(path.name, True), ("Bea", False)}
+
+
+def test_a_pipe_among_the_voices_is_not_waited_for(store: VoiceStore) -> None:
+    path = store.add("Ada", ADA, 1.0, TRAITS)
+    os.mkfifo(store.folder / f"pipe{SUFFIX}")
+    (store.folder / f"folder{SUFFIX}").mkdir()
+    assert sorted((v.name, v.fault or "") for v in store.list()) == [
+        ("Ada", ""),
+        (f"folder{SUFFIX}", "it is no file"),
+        (f"pipe{SUFFIX}", "it is no file"),
+    ]
+    assert path.is_file()
 
 
 def test_a_vector_that_is_none_is_not_kept(store: VoiceStore) -> None:
