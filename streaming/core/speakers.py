@@ -92,6 +92,9 @@ class Linker:
         self._enrolled: dict[str, Vector] = {}
         self._names: dict[int, tuple[str, float]] = {}
         self._gone: frozenset[int] = frozenset()
+        """Numbers that nobody has, and nobody gets, for readers may call them by a name."""
+        self._most = 0
+        """The highest number that anybody had."""
 
     # -- what it knows ---------------------------------------------------------------------------
 
@@ -208,10 +211,12 @@ class Linker:
         self._voices.restore(known)
         self._units = {number: _unit(mean) for number, mean in self._voices.speakers.items()}
         self._gone = frozenset(shown) - frozenset(self._units)
+        self._most = max(*self._units, *self._gone, 0, 0)
 
     def _link(self) -> None:
         self._voices.link(taken={*self._names, *self._gone})
         self._units = {number: _unit(mean) for number, mean in self._voices.speakers.items()}
+        self._most = max(*self._units, self._most, 0)
         # Readers go on calling these by their names: nobody else may get such a number.
         self._gone |= self._names.keys() - self._units.keys()
         self._names = {number: name for number, name in self._names.items() if number in self._units}
@@ -251,10 +256,14 @@ class Linker:
         self._enrolled[name] = _unit(vector)
 
     def rename(self, speaker: int, name: str) -> None:
-        """Call a speaker `name`, whatever the voice is like; raises KeyError for a number nobody has."""
-        if speaker not in self._units:
+        """Call a speaker `name`, whatever the voice is like; raises KeyError for a number nobody had."""
+        if speaker in self._units:
+            self._names[speaker] = name, 1.0
+        elif 1 <= speaker <= self._most:
+            # It was another's voice after all, which whoever saw the number cannot know.
+            self._gone |= {speaker}
+        else:
             raise KeyError(speaker)
-        self._names[speaker] = name, 1.0
 
     def _recognize(self) -> None:
         """Give enrolled names to speakers without one; a name stays with its speaker."""

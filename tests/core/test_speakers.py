@@ -254,6 +254,22 @@ def test_a_named_number_whose_voice_was_another_one_after_all_is_given_to_nobody
     assert linker.who(samples(21), samples(22)).speaker == 3
 
 
+def test_who_was_shown_may_be_named_though_the_voice_was_another_one_after_all() -> None:
+    """What a client says of a number that it saw a moment ago is no fault of its own."""
+    first, second = np.eye(2, 64, dtype=np.float32)
+    apart = 0.4 * first + 0.9165 * second
+    linker = link([SpeakerWindow(0, samples(6), (one(0, 4, first),))])
+    linker.hear(SpeakerWindow(0, samples(10), (one(6.5, 8.5, apart),)))
+    linker.hear(SpeakerWindow(0, samples(20), (one(10, 19, first + apart),)))
+    assert linker.count == 1
+    linker.rename(2, "Ada")
+    linker.hear(SpeakerWindow(samples(20), samples(28), (one(20, 27, np.eye(3, 64)[2]),)))
+    assert linker.who(samples(21), samples(22)).speaker == 3, "nobody else is called Ada"
+    for nobody in (0, 9):
+        with pytest.raises(KeyError):
+            linker.rename(nobody, "Eve")
+
+
 def test_numbers_come_in_order_of_appearance() -> None:
     turns = [(6.0 * i, 6.0 * i + 5.0, 30 - i) for i in range(25)]
     linker = link(windows(turns))
