@@ -54,6 +54,7 @@ class Reader:
             self.labels[id] = event.speaker
             if isinstance(event, SpeakerRevised):
                 assert id in self.segments
+                assert id not in self.frozen, "frozen is the last word"
                 if event.frozen:
                     self.frozen.add(id)
                 continue
