@@ -30,6 +30,7 @@ from typing import Any
 from .meters import metered
 
 _START_S = 300.0
+_WARM_S = 8.0
 _SPARE_S = 75.0
 """What a case takes beside its audio: our processes' start, the ramp, the last words."""
 
@@ -51,7 +52,10 @@ class Case:
         parts = text.split(":")
         if not 4 <= len(parts) <= 5:
             raise ValueError(f"case {text!r}: say model:streams:fronts:at_once[:seconds]")
-        return cls(parts[0], *map(int, parts[1:4]), *map(float, parts[4:]))
+        case = cls(parts[0], *map(int, parts[1:4]), *map(float, parts[4:]))
+        if case.seconds <= case.ramp_s:
+            raise ValueError(f"case {text!r}: the last stream begins after {case.ramp_s:g} s: speak longer")
+        return case
 
 
 def engine_command(model: str, folder: Path, port: int, options: argparse.Namespace) -> list[str]:
@@ -219,6 +223,9 @@ def main(argv: Sequence[str]) -> int:
     }
     lines = [HEADER]
     with engines(options, ports):
+        for model, places in ports.items():
+            # What an engine meets for the first time it may compile: a minute and a half, once a machine.
+            asyncio.run(measure(Case(model, 4, 1, 0, _WARM_S, 1.0), places, options))
         for case in options.cases:
             if end - time.monotonic() < case.seconds + _SPARE_S:
                 say(f"left out for want of time: {case}")

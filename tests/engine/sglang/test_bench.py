@@ -141,6 +141,8 @@ def test_cases_say_what_they_are_or_are_refused() -> None:
     assert Case.parse("large:400:8:8:25").seconds == 25.0
     with pytest.raises(ValueError, match="model:streams:fronts"):
         Case.parse("tiny:1000")
+    with pytest.raises(ValueError, match="speak longer"):
+        Case.parse("tiny:4:1:0:8")
 
 
 def test_engines_are_started_as_an_operator_starts_them() -> None:
