@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from streaming.audio.bounds import UNHEARD
-from streaming.audio.boxes import INDEX, check_file
+from streaming.audio.boxes import BYTES_A_SAMPLE, INDEX, MOST_SAMPLES, check_file
 from streaming.audio.demux import file_pieces, pieces
 from streaming.audio.tape import HEADER
 from streaming.wire.errors import ProtocolError
@@ -86,9 +86,27 @@ def test_a_count_behind_the_end_of_its_box_counts_though(name: bytes) -> None:
 def test_every_fragment_is_noted_for_every_track() -> None:
     """8 KB of tracks and 700 KB of fragments took 3 GB."""
     moov = box(b"moov", boxes(REAL, b"moov")[8:], box(b"trak") * 60)
-    listed = box(b"sidx", bytes(22), struct.pack(">H", 60_000), bytes(12 * 60_000))
-    counted(FTYP + moov + listed + BODY)
+    for head in (bytes(22), b"\1" + bytes(29)):  # times of 32 bits, and of 64
+        listed = box(b"sidx", head, struct.pack(">H", 60_000), bytes(12 * 60_000))
+        counted(FTYP + moov + listed + BODY)
     counted(FTYP + moov + BODY + box(b"moof", table(b"mfhd", 1)) * 1000)
+
+
+def test_a_box_with_a_long_length_hides_nothing_behind_it() -> None:
+    long = struct.pack(">I4sQ", 1, b"mdat", 16 + 128) + bytes(128)
+    with pytest.raises(ProtocolError, match="its index counts"):
+        list(file_pieces(io.BytesIO(FTYP + long + box(b"moov", COUNTS["one size"]))))
+
+
+def test_no_index_is_longer_than_a_block_however_large_the_file() -> None:
+    for count, fits in ((MOST_SAMPLES, True), (MOST_SAMPLES + 1, False)):
+        index = table(b"stts", 1, count, 960) + table(b"stsz", 0, count)
+        data = FTYP + box(b"moov", index) + box(b"mdat", bytes(BYTES_A_SAMPLE * count))
+        if fits:
+            check_file(io.BytesIO(data), len(data))
+        else:
+            with pytest.raises(ProtocolError, match="its index counts"):
+                check_file(io.BytesIO(data), len(data))
 
 
 def huge_keys() -> bytes:

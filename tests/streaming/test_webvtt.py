@@ -58,6 +58,7 @@ def test_a_cue_comes_when_it_is_whole_and_never_again() -> None:
     given += cues.take(float("inf"))
     assert cues.take(float("inf")) == []
     assert [c.lines for c in given] == [c.lines for c in whole([state(1, WORDS, final=True)])]
+    assert not cues._segments, "of hours of talk only what waits is kept"
 
 
 def test_the_last_cue_of_a_sentence_waits_for_no_more_than_its_end() -> None:
