@@ -30,7 +30,7 @@ class Step(Enum):
     AGAIN = auto()
     """Decode the window again, along the ladder."""
     REST = auto()
-    """Take the words, and decode what they do not reach by itself."""
+    """Take the words, if there are any, and decode what the words do not reach by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +47,21 @@ def judge(
     attempt: int,
     *,
     words: bool,
+    forced: bool = False,
     starving: bool = False,
     tries: int = LADDER,
 ) -> Judgement:
-    """Judge try number `attempt` (from 0) of `tries`: `missed` voiced samples lie behind its last word. Who
-    is `starving` believes the model's word that nobody speaks only when it is given twice."""
+    """Judge try number `attempt` (from 0) of `tries`: `missed` voiced samples lie behind its last word, or
+    behind those that were `forced` on it. Who is `starving` believes the model's word that nobody speaks only
+    when it is given twice."""
     if reply.no_speech >= NO_SPEECH and (attempt or not starving):
         missed = 0
     cut_off = reply.finish is not Finish.STOP
     again = cut_off or missed >= (MISSING if attempt else DOUBTFUL)
     if attempt and missed >= DOUBTFUL and words and reply.finish is not Finish.LOOP:
         return Judgement(Step.REST)
+    if again and attempt and forced:
+        return Judgement(Step.REST)  # a model may be stuck behind forced words, on every rung
     if again and attempt + 1 < tries:
         return Judgement(Step.AGAIN)
     return Judgement(Step.TAKE, reply.finish.value if cut_off else "no_text" if again else None)

@@ -197,7 +197,11 @@ class Session:
         """A final reply: take it, ask again, or take what there is and decode the rest by itself."""
         missed = self._misses(cut, words)
         starving = self._hunger.starving(missed)
-        judged = self._judged(hypothesis, missed, self._attempt, words=bool(words), starving=starving)
+        kept = () if hypothesis.finish is Finish.LOOP else words
+        forced = bool(self._transcript.since(cut.start))
+        judged = self._judged(
+            hypothesis, missed, self._attempt, words=bool(words), forced=forced, starving=starving
+        )
         if judged.step is Step.AGAIN:
             self._attempt += 1
             if starving:
@@ -207,9 +211,9 @@ class Session:
             return
         self._attempt = 0
         if judged.step is Step.REST:
-            cut, kept = Cut(cut.start, words[-1].end, Cause.SEAM), words
+            end = kept[-1].end if kept else max(self._transcript.end, self._segments[0].start)
+            cut = Cut(cut.start, end, Cause.SEAM)
         else:
-            kept = () if hypothesis.finish is Finish.LOOP else words
             self._hunger.finished(missed, words=bool(kept), gap=judged.cause is not None)
         self._finish(cut, kept, cause=judged.cause)
         if judged.step is Step.REST or (cut.cause is Cause.SEAM and not kept):

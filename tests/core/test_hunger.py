@@ -69,6 +69,22 @@ def test_a_rut_costs_no_word_and_little_time(
     assert set(run.session.repairs()) <= {Repair.TEXT}
 
 
+@given(seeds, st.integers(1, 60), st.sampled_from([0.0, 0.05, 0.3]), st.sampled_from([EMPTY, LOOPING]))
+@settings(max_examples=40)
+def test_a_model_that_says_nothing_behind_what_is_committed_is_asked_without_it(
+    seed: int, words: int, pauses: float, answer: Hypothesis
+) -> None:
+    """The words that are forced on it are what it is stuck behind, whatever the rung."""
+    said = truth(seed, words, pauses=pauses, shortest=SHORTEST)
+    run = listen(said, seed, deaf=lambda task: answer if task.prefix else None)
+    assert not run.reader.gaps
+    heard, missed = {w.text for w in run.reader.words}, 0
+    for word in said.words:
+        # Less than `MISSING` without a word is believed to be no speech, on either side of a seam.
+        missed = 0 if word.text in heard else missed + word.end - word.start
+        assert missed < 2 * MISSING
+
+
 @pytest.mark.parametrize("answer", [EMPTY, NOBODY, LOOPING])
 def test_a_long_rut_is_repaired_and_counted(answer: Hypothesis) -> None:
     """Also where the first rung says that nobody speaks: for so long that is not believed."""
