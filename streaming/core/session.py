@@ -67,8 +67,7 @@ class Session:
         self._gate = SpeechGate(settings.gate(), clock, floor=continues.settled)
         self._activity = Activity(clock)
         self._record = Record(self._activity, continues)
-        self._segments = self._record.segments
-        self._transcript = self._record.transcript
+        self._segments, self._transcript = self._record.segments, self._record.transcript
         window = settings.window(capabilities.max_window_s)
         self._segmenter = Segmenter(window, continues.origin, heard=continues.settled)
         self._stabilizer = Stabilizer()
@@ -77,7 +76,7 @@ class Session:
         self._task: RecognitionTask | None = None
         self._cut: Cut | None = None
         self._tasks_made = self._attempt = 0
-        self._judged = partial(judge, tries=capabilities.tries)
+        self._worth = partial(judge, tries=capabilities.tries)
         self._tail_heard = 0  # end of the window whose uncommitted words the stabilizer holds
         self._flushes: deque[tuple[str, int]] = deque()
         self._ending = self._ended = False
@@ -193,15 +192,12 @@ class Session:
             self._feed(cut, ())
         self._plan()
 
-    def _judge(self, cut: Cut, words: tuple[Word, ...], hypothesis: Hypothesis) -> None:
+    def _judge(self, cut: Cut, words: tuple[Word, ...], reply: Hypothesis) -> None:
         """A final reply: take it, ask again, or take what there is and decode the rest by itself."""
         missed = self._misses(cut, words)
-        starving = self._hunger.starving(missed)
-        kept = () if hypothesis.finish is Finish.LOOP else words
-        forced = bool(self._transcript.since(cut.start))
-        judged = self._judged(
-            hypothesis, missed, self._attempt, words=bool(words), forced=forced, starving=starving
-        )
+        starving, forced = self._hunger.starving(missed), bool(self._transcript.since(cut.start))
+        kept = () if reply.finish is Finish.LOOP else words
+        judged = self._worth(reply, missed, self._attempt, words=bool(kept), forced=forced, starving=starving)
         if judged.step is Step.AGAIN:
             self._attempt += 1
             if starving:
