@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
-from engine.dispatcher import Dispatcher, DispatchSettings
+from engine.dispatcher import Dispatcher, DispatchSettings, Load
 from engine.fake import FakeRecognizer, FakeScript
 from streaming.app import observer
 from streaming.observe.metrics import Histogram, Metrics
 from streaming.sessions.admission import FEW, LOOKS, Admission, Recent, memory_there_is, memory_used
+from streaming.sessions.capacity import BUSY
 from streaming.sessions.registry import Sessions
 from streaming.settings import AdmissionSettings, LimitSettings, ServerSettings
 from streaming.web.server import build
@@ -250,3 +252,21 @@ def test_recent_forgets_what_is_past() -> None:
 
 def test_memory_is_that_of_this_process() -> None:
     assert 0 < memory_used() < memory_there_is()
+
+
+@pytest.mark.parametrize("stretch", [1.0, 2.0])
+def test_how_much_is_used_counts_the_stretch_that_is_and_the_one_that_is_allowed(stretch: float) -> None:
+    """An engine with one place that is busy for 0.2 s of each half second, refreshes half as often."""
+
+    async def play() -> float:
+        metrics = Metrics()
+        engine = SimpleNamespace(load=Load(0, 0, 0.0, 0.4, 2.0, False))
+        door = Admission(AdmissionSettings(stretch=stretch), 5.0, engine, 1, metrics, lambda: 1)
+        for _ in range(240):
+            await asyncio.sleep(0.5)
+            metrics.engine_time.observe(0.2)
+            metrics.received.add(5.0)
+            door.look()
+        return metrics.used.value()
+
+    assert run(play()) == pytest.approx(0.4 * 2.0 / (BUSY * stretch), rel=0.01)

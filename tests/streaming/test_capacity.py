@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.sessions.capacity import CALM_S, LOWER, SMOOTH_S, Capacity, Look, Rules
+from streaming.sessions.capacity import BUSY, CALM_S, FREE, LOWER, SAFETY, SMOOTH_S, Capacity, Look, Rules
 
 RULES = Rules()
 CAUSES = {"memory", "queue", "commit", "load", "burst"}
@@ -127,3 +128,59 @@ def test_words_that_come_late_on_an_idle_engine_refuse_nobody() -> None:
         now += 0.5
         capacity.look(replace(NOTHING, busy=0.3, commit_s=30.0, audio_rate=5.0), now)
     assert capacity.refusal(now) is None
+
+
+def steadily(capacity: Capacity, look: Look, now: float = 0.0, seconds: float = 120.0) -> float:
+    """Nothing else is seen for so long; the time then."""
+    for _ in range(int(2 * seconds)):
+        now += 0.5
+        capacity.look(look, now)
+    return now
+
+
+@pytest.mark.parametrize("stretch", [1.0, 1.3, 2.0])
+def test_so_many_fit_that_refreshes_are_as_rare_as_was_allowed(stretch: float) -> None:
+    """Half of the busy engine's time with refreshes twice as rare is all of it without."""
+    capacity = Capacity(replace(RULES, stretch=stretch), 0.0)
+    steadily(capacity, replace(NOTHING, busy=BUSY / 2, stretch=2.0, audio_rate=10.0))
+    assert capacity.used == pytest.approx(1 / stretch)
+
+
+def test_words_that_come_late_under_load_do_not_become_the_measure() -> None:
+    capacity = Capacity(RULES, 0.0)
+    now = steadily(capacity, replace(NOTHING, busy=0.2, commit_s=1.2, audio_rate=5.0))
+    loaded = replace(NOTHING, busy=0.5, stretch=2.0, audio_rate=9.0)
+    now = steadily(capacity, replace(loaded, commit_s=1.6), now)  # a third more than 1.2 is allowed
+    capacity.look(replace(loaded, commit_s=1.65), now)
+    assert capacity.refusal(now) == "commit"
+    fresh = Capacity(RULES, 0.0)
+    now = steadily(fresh, replace(loaded, commit_s=1.65))
+    assert fresh.refusal(now) != "commit", "without load nothing was seen: nobody knows what late is"
+
+
+def test_an_engine_that_gives_way_is_busy_however_much_time_it_has_left() -> None:
+    capacity = Capacity(RULES, 0.0)
+    now = steadily(capacity, replace(NOTHING, busy=0.4, stretch=2.0, commit_s=RULES.commit_s, audio_rate=9.0))
+    assert capacity.refusal(now) == "commit"
+
+
+def test_of_a_crowd_as_many_are_let_in_at_once_as_the_trusted_part_holds() -> None:
+    """What is not measured may cost more than what is, so half of what may be used is given away at that."""
+    capacity, busy, rate = Capacity(RULES, 0.0), 0.3, 10.0
+    now = steadily(capacity, replace(NOTHING, busy=busy, audio_rate=rate))
+    admitted = 0
+    while capacity.refusal(now) is None:
+        capacity.admit(now)
+        admitted += 1
+    cost = SAFETY * busy / rate
+    assert admitted == int((FREE * BUSY * RULES.stretch - busy) / cost)
+
+
+def test_a_full_server_takes_nobody_until_there_is_room_again() -> None:
+    """No flapping at the limit: a little less than full is full."""
+    capacity, look = Capacity(RULES, 0.0), replace(NOTHING, stretch=2.0, audio_rate=10.0)
+    answers, now = [], 0.0
+    for demand in (1.1, 0.86, 0.6):
+        now = steadily(capacity, replace(look, busy=demand / 2), now)
+        answers.append(capacity.refusal(now))
+    assert answers == ["load", "load", None]
