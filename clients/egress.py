@@ -104,6 +104,8 @@ async def relay(place: Place, sender: Sender) -> tuple[int, int]:
     pumping = asyncio.create_task(pump())
     try:
         async for message in read(place.url, place.session, token=place.token, key=place.key):
+            if pumping.done():
+                break  # it failed, as is raised below: nothing is shown any more
             if feed.receive(message):
                 news.set()
         over.set()

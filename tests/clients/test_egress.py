@@ -14,12 +14,13 @@ from urllib.parse import parse_qsl
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
+from clients import egress
 from clients.aio import connect
 from clients.dialing import ClientError
 from clients.egress import WAITING, Feed, Place, main, relay
 from clients.reading import read
 from clients.senders import NotSent, Obs, Zoom
-from streaming.wire.messages import AudioFormat, Start, Track
+from streaming.wire.messages import AudioFormat, Segment, Start, Track
 from tests.support.foreign import segment
 from tests.support.keys import READ, SPEAK, locked
 from tests.support.server import Running, server
@@ -149,6 +150,25 @@ def test_what_waits_too_long_is_dropped_from_its_beginning() -> None:
     assert len(text) <= WAITING
     assert text.split() == words[-len(text.split()) :]
     assert feed.dropped > 0
+
+
+async def test_a_sender_that_breaks_is_not_kept_from_who_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        async def send(self, text: str) -> None:
+            raise RuntimeError("a bug")
+
+        async def close(self) -> None: ...
+
+    async def talk(*_: object, **__: object) -> AsyncIterator[Segment]:
+        for number in range(100):
+            await asyncio.sleep(0.001)
+            yield segment(1, ["a"] * (number + 1))
+        raise AssertionError("read on though nothing is shown any more")
+
+    monkeypatch.setattr(egress, "read", talk)
+    monkeypatch.setattr(egress, "BATCH_S", 0.0)
+    with pytest.raises(RuntimeError, match="a bug"):
+        await relay(Place("http://x", "s", None, None), Broken())
 
 
 async def test_zoom_counts_captions_and_repeats_with_the_same_number() -> None:
