@@ -145,7 +145,7 @@ def test_one_client_alone() -> None:
     ids=["at once", "in seven seconds", "in a minute", "after one", "after a few"],
 )
 def test_of_three_times_as_many_as_fit_those_let_in_do_not_notice(arrivals: list[float]) -> None:
-    """Seven or eight fit: with all let in, 24 wait more than six seconds for their words."""
+    """Seven or eight fit: with all let in, 24 wait more than three seconds for their words."""
     crowd = run(offer(AdmissionSettings(), arrivals))
     assert crowd.admitted >= 4
     assert crowd.admitted + len(crowd.refused_after) == len(arrivals)
@@ -166,7 +166,7 @@ def test_without_a_door_everybody_suffers() -> None:
     """The crowd above is one too many: else its test would prove nothing."""
     crowd = run(offer(AdmissionSettings(on=False), [0.3 * i for i in range(24)]))
     assert crowd.admitted == 24
-    assert p95(crowd.delays) > 3 * UNLOADED
+    assert p95(crowd.delays) > 2.3 * UNLOADED
 
 
 async def _closed() -> tuple[World, Admission]:
@@ -264,8 +264,8 @@ def test_how_much_is_used_counts_the_stretch_that_is_and_the_one_that_is_allowed
         door = Admission(AdmissionSettings(stretch=stretch), 5.0, engine, 1, metrics, lambda: 1)
         for _ in range(240):
             await asyncio.sleep(0.5)
-            metrics.engine_time.observe(0.2)
-            metrics.received.add(5.0)
+            metrics.live_engine_s += 0.2
+            metrics.live_audio_s += 5.0
             door.look()
         return metrics.used.value()
 
