@@ -128,3 +128,13 @@ def test_the_page_of_bots_names_the_addresses_there_are() -> None:
     (call,) = re.findall(r"```xml\n(.*?)```", text, re.DOTALL)
     given = {one.get("name", "") for one in ElementTree.fromstring(call).iter("Parameter")}
     assert given == {"token", "inbound", "language"}
+
+
+def test_the_tests_that_the_page_of_conformance_names_are_there() -> None:
+    text = (DOCS / "conformance.md").read_text("utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text)
+    assert len(named) > 10
+    for file, test in named:
+        source = (DOCS.parents[1] / file).read_text("utf-8")
+        assert not test or f"def {test}(" in source, f"{file} has no {test}"
+    assert [row for row in range(1, 9) if f"\n| {row} | " not in text] == []
