@@ -223,7 +223,7 @@ def _cut(frame: Any, clock: _Clock, tracks: int) -> Iterator[Piece]:
     if rate not in RATES:
         raise refused("sample_rate", f"{rate} samples a second are not taken: record with 48000")
     if not 1 <= channels <= CHANNELS or tracks not in {1, channels}:
-        wanted = f"tracks are {tracks}" if tracks > 1 else f"{CHANNELS} are the most"
+        wanted = f"tracks are {tracks}" if 1 <= channels <= CHANNELS else f"{CHANNELS} are the most"
         raise refused("channels", f"the recording has {channels} channels, but {wanted}: record as many")
     samples = _mixed(_floats(frame, channels), tracks)
     hole = clock.hole(frame)

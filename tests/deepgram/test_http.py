@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import struct
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -34,6 +35,13 @@ def two(one: str, other: str) -> bytes:
     """Two channels."""
     samples = np.stack([speech(one), speech(other)], axis=1)
     return recorded("wav", (samples * 32767).astype(np.int16))
+
+
+def channels_of(count: int) -> bytes:
+    """A second of silence on so many channels."""
+    data = bytearray(recorded("wav", np.zeros((16_000, 2), np.int16)))
+    struct.pack_into("<H", data, 22, count)
+    return bytes(data)
 
 
 async def ask(
@@ -190,6 +198,7 @@ async def test_silence_is_an_answer_too() -> None:
         (None, "utt_split=ever", {}, "utt_split"),
         (None, "multichannel=perhaps", {}, "multichannel"),
         (None, "diarize=true", {}, "speakers"),
+        (channels_of(9), "multichannel=true", {}, "channels"),
     ],
 )
 async def test_what_cannot_be_done_is_said_by_its_field(
@@ -202,6 +211,20 @@ async def test_what_cannot_be_done_is_said_by_its_field(
     assert set(answer.json()) == {"err_code", "err_msg", "request_id"}
     assert field in answer.json()["err_msg"].partition(":")[0]
     assert answer.headers["dg-error"]
+
+
+async def test_too_many_channels_are_told_by_their_number() -> None:
+    async with server() as running:
+        answer = await ask(running, channels_of(9), "multichannel=true")
+    assert "the recording has 9 channels, but 8 are the most" in answer.json()["err_msg"]
+
+
+async def test_what_a_query_quotes_begins_no_line_of_a_header() -> None:
+    async with server() as running:
+        answer = await ask(running, query="language=%0d%0aX-Evil:%201")
+    assert answer.status_code == 400
+    assert "x-evil" not in answer.headers
+    assert answer.headers["dg-error"].startswith("Bad Request: language: ")
 
 
 async def test_what_nobody_knows_is_counted() -> None:
