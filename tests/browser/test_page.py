@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import wave
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -114,6 +115,22 @@ async def test_done_is_said_when_the_last_words_are_there(tmp_path: Path) -> Non
         )
         assert text in " ".join(export(entry.log, "text", entry.id).split())
         assert text.split()[-1] == export(entry.log, "text", entry.id).split()[-1]
+        assert page.errors == []
+
+
+async def test_a_file_that_is_dropped(tmp_path: Path) -> None:
+    file = b64encode(loud(tmp_path).read_bytes()).decode()
+    async with browsing(tmp_path) as (running, tab):
+        page = await tab()
+        await page.open(running.http("/"))
+        await page.run(
+            "const dropped = new DataTransfer();"
+            f"dropped.items.add(new File([Uint8Array.from(atob('{file}'), c => c.charCodeAt(0))], 'a.wav'));"
+            "document.body.dispatchEvent(new DragEvent('drop', {dataTransfer: dropped, cancelable: true}))"
+        )
+        await page.until("document.querySelector('#state').dataset.state === 'done'")
+        assert (await page.text(".text")).startswith("two three four ")
+        assert "Done: 0:31" in await page.text("#state")
         assert page.errors == []
 
 
