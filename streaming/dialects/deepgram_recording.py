@@ -157,7 +157,7 @@ def _paragraphs(words: Sequence[_Spoken], form: Form) -> dict[str, Any]:
                 }
             )
             label = "" if speaker is None else f"Speaker {speaker}: "
-            texts.append(label + " ".join(str(one["text"]) for one in told))
+            texts.append(label + joined(word for one in part for word in one))
     return {"transcript": "".join(f"\n{text}\n" for text in texts).rstrip("\n"), "paragraphs": found}
 
 

@@ -151,6 +151,19 @@ async def test_sentences_and_marks() -> None:
     assert said["paragraphs"]["transcript"] == "\nWho is there? Nobody. I am"
 
 
+async def test_sentences_of_scripts_without_spaces_get_none() -> None:
+    def says(task: RecognitionTask) -> Hypothesis:
+        spans = [(task.start + 8000 * n, task.start + 8000 * n + 6000) for n in range(3)]
+        texts = ("你", "好。", "再见。")
+        return Hypothesis(tuple(Word(t, *span, space=False) for t, span in zip(texts, spans, strict=True)))
+
+    async with server(FakeScript(says=says)) as running:
+        answer = await ask(running, wav("xxx..."), "paragraphs=true")
+    (said,) = alternatives(answer)
+    assert said["transcript"] == "你好。再见。"
+    assert said["paragraphs"]["transcript"] == "\n你好。再见。"
+
+
 @pytest.mark.parametrize(
     ("split", "count"), [("", 3), ("&utt_split=0.3", 3), ("&utt_split=1.6", 2), ("&utt_split=5", 1)]
 )
