@@ -42,7 +42,7 @@ class EncoderSettings:
     """How windows are judged and how long work may wait."""
 
     window_s: float = 10.0
-    """The length the segmentation was trained with; longer windows are refused."""
+    """The length the segmentation was trained with; longer windows are refused, but where tags come along."""
     alone_s: float = 0.5
     """A voice that speaks less than this alone has no vector."""
     enrol_s: float = 1.0
@@ -105,7 +105,7 @@ class WindowReader:
     def voices(self, task: SpeakerTask) -> SpeakerWindow:
         """The voices of a window, most heard first, or those of its tags; raises `EngineError`."""
         longest = round(self._settings.window_s * SAMPLE_RATE)
-        if len(task.audio) > longest:
+        if task.tags is None and len(task.audio) > longest:
             message = f"a window of {len(task.audio)} samples is longer than {longest}: cut it"
             raise EngineError("rejected", message, retryable=False)
         if task.tags is None:
@@ -114,7 +114,7 @@ class WindowReader:
             active = [tuple((task.start + a, task.start + b) for a, b in spans) for spans in active]
         else:
             active = [_within(spans, task.start, task.end) for spans in task.tags]
-            heard, vectors = self._tagged(task, active)
+            heard, vectors = self._tagged(task, active, longest)
         pairs = zip(active, heard, vectors, strict=True)
         speakers = [LocalSpeaker(a, v, int(h.alone.sum()) * STEP) for a, h, v in pairs]
         return SpeakerWindow(task.start, task.end, tuple(speakers))
@@ -145,14 +145,34 @@ class WindowReader:
         return found, self._vectors(voiced, found)
 
     def _tagged(
-        self, task: SpeakerTask, active: Sequence[tuple[Span, ...]]
+        self, task: SpeakerTask, active: Sequence[tuple[Span, ...]], longest: int
     ) -> tuple[list[Heard], list[Vector | None]]:
+        """The voices of tags, of windows of any length."""
         window = _padded(task.audio)
         local = [tuple((a - task.start, b - task.start) for a, b in spans) for spans in active]
         heard = apart([powerset.mask(spans, _steps(window)) for spans in local])
         if not any(voice.alone.any() for voice in heard):
             return heard, [None] * len(heard)
+        if len(window) > longest:
+            return heard, [self._gathered(window, voice.alone, longest) for voice in heard]
         return heard, self._vectors(self._networks.voiced(window), heard)
+
+    def _gathered(self, window: Audio, alone: Mask, longest: int) -> Vector | None:
+        """The vector of what one voice says alone, its longest stretches first, `longest` samples at most."""
+        pieces, left = list[Audio](), longest
+        stretches = sorted(powerset.spans(alone, len(window)), key=lambda span: span[0] - span[1])
+        for start, end in stretches:
+            pieces.append(window[start : min(end, start + left)])
+            left -= len(pieces[-1])
+            if left <= 0:
+                break
+        said = np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
+        if len(said) < self._settings.alone_s * SAMPLE_RATE:
+            return None
+        said = _padded(said)
+        return _frozen(
+            self._networks.vectors(self._networks.voiced(said), [np.ones(_steps(said), np.bool_)])[0]
+        )
 
     def _segments(self, window: Audio) -> list[Heard]:
         """The voices as the segmentation hears them."""

@@ -215,3 +215,31 @@ async def test_after_close_nothing_is_started_and_what_waits_fails() -> None:
 def test_settings_are_checked(bad: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="speakers: "):
         EncoderSettings(**bad)  # type: ignore[arg-type]
+
+
+class Listening(Embedding):
+    """Tells how long what it heard was, seconds."""
+
+    def __init__(self) -> None:
+        self.heard: list[float] = []
+
+    def run(self, names: None, feeds: Mapping[str, Floats]) -> Sequence[Floats]:
+        self.heard.append(round(feeds["features"].shape[1] / 100, 1))
+        return super().run(names, feeds)
+
+
+async def test_tags_tell_the_voices_of_windows_of_any_length() -> None:
+    """Each is heard where it speaks alone, its longest stretches, no more at once than the networks know."""
+    embedding = Listening()
+    made = Encoder(Networks(Segmentation(), embedding, Pooling()))
+    audio = sound((1, 20.0), (2, 3.0), (1, 1.0), (0, 16.0))
+    tags = (((0, 20 * S), (23 * S, 24 * S)), ((20 * S, 23 * S),), ((19 * S, 20 * S),), ())
+    async with asyncio.timeout(20):
+        window = await made.voices(task(audio, tags=tags))
+        with pytest.raises(EngineError, match="longer than"):
+            await made.voices(task(audio))
+        await made.close()
+    assert [voice.vector is None for voice in window.speakers] == [False, False, True, True]
+    assert embedding.heard == [10.0, 3.0]
+    # The overlap of two tags is nobody's.
+    assert abs(window.speakers[0].alone - 20 * S) < 0.05 * S
