@@ -10,7 +10,15 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from .contract import Capabilities, EngineError, Hypothesis, Priority, RecognitionTask, Recognizer
+from .contract import (
+    SAMPLE_RATE,
+    Capabilities,
+    EngineError,
+    Hypothesis,
+    Priority,
+    RecognitionTask,
+    Recognizer,
+)
 from .queue import LoadGauge, QueueFull, TaskQueue
 
 
@@ -21,11 +29,23 @@ class DispatchSettings:
     queue: int = 1024
     final_deadline_s: float = 60.0
     partial_deadline_s: float = 10.0
+    deadline_per_audio_s: float = 0.5
+    """What a batch task's deadline is at least, a second of its audio."""
+    recordings: int = 0
+    """Batch tasks that run at once; 0: all places but one, and where such a task may hold a whole recording,
+    a sixteenth of the places."""
 
-    def deadline(self, priority: Priority) -> float:
-        return (
-            self.final_deadline_s if priority in (Priority.FINAL, Priority.BATCH) else self.partial_deadline_s
-        )
+    def deadline(self, task: RecognitionTask) -> float:
+        if task.priority is Priority.BATCH:
+            return max(self.final_deadline_s, self.deadline_per_audio_s * len(task.audio) / SAMPLE_RATE)
+        return self.final_deadline_s if task.priority is Priority.FINAL else self.partial_deadline_s
+
+    def batch(self, capabilities: Capabilities) -> int:
+        """How many batch tasks may run at once."""
+        places = capabilities.concurrency
+        whole = capabilities.recording_s is not None
+        wanted = self.recordings or (places // 16 if whole else places - 1)
+        return max(1, min(wanted, places - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +176,7 @@ class Dispatcher:
             self._abandon(loser.id, "replaced")
 
     async def _serve(self, task: RecognitionTask, call: _Call) -> Hypothesis:
-        seconds = self._settings.deadline(task.priority)
+        seconds = self._settings.deadline(task)
         try:
             async with asyncio.timeout(seconds):
                 await call.turn
@@ -182,7 +202,7 @@ class Dispatcher:
         concurrency = self._recognizer.capabilities.concurrency
         while self._gauge.running + self._batch < concurrency:
             # What is live finds a place at once, if there is more than one.
-            room = self._batch < max(1, concurrency - 1)
+            room = self._batch < self._settings.batch(self._recognizer.capabilities)
             queued = self._queue.pop(Priority.BATCH if room else Priority.REFRESH)
             if queued is None:
                 return

@@ -145,12 +145,18 @@ def observer(metrics: Metrics, tracing: Tracing = UNTRACED) -> Callable[[Served]
         tracing.served(served)
         finish = served.cause if served.hypothesis is None else served.hypothesis.finish.value
         metrics.decodes.add(priority=served.task.priority.name.lower(), finish=finish or "none")
-        if served.task.priority is not Priority.BATCH:  # their waiting is as it should be
-            metrics.queue_time.observe(served.queue_s)
+        batch = served.task.priority is Priority.BATCH  # their waiting is as it should be
+        (metrics.recording_queue_time if batch else metrics.queue_time).observe(served.queue_s)
+        if not batch:
             metrics.live_engine_s += served.engine_s
         metrics.engine_time.observe(served.engine_s)
         if served.hypothesis is not None:
-            metrics.decoded_audio.add((served.task.end - served.task.start) / SAMPLE_RATE)
+            audio_s = (served.task.end - served.task.start) / SAMPLE_RATE
+            metrics.decoded_audio.add(audio_s)
+            if batch:
+                metrics.recording_audio.add(audio_s)
+            if audio_s:
+                (metrics.recording_rtf if batch else metrics.rtf).observe(served.engine_s / audio_s)
 
     return observe
 
@@ -196,7 +202,9 @@ async def running(settings: Settings, address: str = "") -> AsyncIterator[Servic
     encoder = await asyncio.to_thread(_encoder, settings)
     engine, metrics = settings.engine, Metrics()
     tracing = tracing_for(settings.tracing, recognizer.capabilities)
-    deadlines = DispatchSettings(engine.queue, engine.final_deadline_s, engine.partial_deadline_s)
+    deadlines = DispatchSettings(
+        engine.queue, engine.final_deadline_s, engine.partial_deadline_s, recordings=engine.recordings
+    )
     dispatcher = Dispatcher(recognizer, deadlines, observer(metrics, tracing))
     slots, retry_s = recognizer.capabilities.concurrency, settings.limits.retry_after_s
     door = Admission(settings.admission, retry_s, dispatcher, slots, metrics, memory_used)

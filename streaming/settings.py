@@ -93,6 +93,9 @@ class EngineSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Tasks that may wait for the engine."""
     final_deadline_s: Positive = 60.0
     partial_deadline_s: Positive = 10.0
+    recordings: Annotated[int, Meta(ge=0)] = 0
+    """Decodes of recordings at once; 0: all places but one, and a sixteenth of them where a recording is one
+    request."""
 
 
 class EncoderSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -168,7 +171,8 @@ class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     max_file_bytes: Annotated[int, Meta(ge=1024)] = 512 << 20
     """Size of one recording over HTTP; it is on the disk while it is read."""
     finish_s: Positive = 90.0
-    """How long the last decodes of a session may take before what they miss is declared a gap."""
+    """How long the last decodes of a session may take before what they miss is declared a gap; those of a
+    recording as much longer as its audio is."""
     slow_reader_s: Positive = 15.0
     """How long one message to the client may take."""
     outbox: Annotated[int, Meta(ge=16, le=512)] = 256

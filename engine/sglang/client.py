@@ -170,6 +170,10 @@ class SglangRecognizer:
         if alarm is not None:
             self.counters.note(f"alarm_{alarm.value}")
         self.counters.note(f"finish_{heard.finish.value}")
+        self.counters["audio_ms"] += 1000 * len(task.audio) // SAMPLE_RATE
+        if heard.words:
+            self.counters["reached_ms"] += 1000 * (heard.words[-1].end - task.start) // SAMPLE_RATE
+            self.counters["spoken_ms"] += 1000 * len(task.audio) // SAMPLE_RATE
         if heard.language is not None:
             self._remember(task.session, heard.language)
         return heard

@@ -30,6 +30,19 @@ class RecordedSession(Session):
         else:
             super()._plan()
 
+    def receive_failure(self, task: str, cause: str, *, retryable: bool) -> None:
+        """A long window that the engine will not have is asked for in shorter ones: how much it can hold is
+        known only there."""
+        cut = self._cut
+        mine = self._task is not None and task == self._task.id
+        if cut is None or not mine or retryable or cut.end - cut.start <= LONG:
+            super().receive_failure(task, cause, retryable=retryable)
+            return
+        self._task = self._cut = None
+        length = max((cut.end - cut.start) // 2, LONG)
+        self._segmenter.shorten(length)
+        self._send(self._segmenter.early(self._ring, cut.start + length, LONG))
+
     def _judge(self, cut: Cut, words: tuple[Word, ...], hypothesis: Hypothesis) -> None:
         """Of a long window that was cut off what it reached is taken, and the rest asked for by itself; one
         that came to nothing begins with a window of `LONG`, which has the ladder."""

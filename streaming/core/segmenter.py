@@ -8,7 +8,7 @@ the window outgrows the model, it is cut at its quietest place (seam).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from .ring import AudioRing
@@ -90,6 +90,10 @@ class Segmenter:
     def tail(self) -> int:
         """Silence after the last voiced frame that a final decode must have heard, samples."""
         return self._s.tail
+
+    def shorten(self, longest: int) -> None:
+        """From now on windows are at most so long, samples."""
+        self._s = replace(self._s, longest=min(longest, self._s.longest))
 
     def fits(self, end: int) -> bool:
         """Whether one window can reach from the origin to `end`."""

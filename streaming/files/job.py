@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
@@ -23,6 +24,8 @@ from streaming.wire.messages import Audio, AudioFormat, Encoding, End, Start
 
 from .refusal import Refusal
 
+PROGRESS_S = 2.0
+"""How far it is, is told so often where nothing else is."""
 PACKET = 16 * SAMPLE_RATE
 """Bytes that a session is given at once: four seconds of one track."""
 
@@ -37,6 +40,14 @@ class Asked:
     `tracks`, or bare samples."""
     translate: bool = False
     """Whether English is wanted, whatever is spoken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Seconds of the recording that are transcribed, of those that were read so far."""
+
+    done_s: float
+    read_s: float
 
 
 class Job:
@@ -65,16 +76,21 @@ class Job:
         self._live.attach(self)
         self._feeding = asyncio.create_task(self._feed())
 
-    async def said(self) -> AsyncGenerator[Said, None]:
-        """All that the session says, to its end. Raises `WireError` where the file is no recording, `Refusal`
-        unless all of it became text or silence."""
+    async def said(self) -> AsyncGenerator[Said | Progress, None]:
+        """All that the session says, to its end; while it says nothing, how far it is, where that is known.
+        Raises `WireError` where the file is no recording, `Refusal` unless all became text or silence."""
+        told = 0
         while True:
             self._news.clear()
             while (message := self._cursor.take()) is not None:
                 yield message
             if self.entry.outcome is not None:
                 break
-            await self._news.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), PROGRESS_S)
+            if self._live.decodes.reached > told and not self._news.is_set():
+                told = self._live.decodes.reached
+                yield Progress(told / SAMPLE_RATE, self._live.received / SAMPLE_RATE)
         await self._feeding
         self._check()
 

@@ -21,6 +21,7 @@ DELAYS = (
     *(0.1, 0.2, 0.3, 0.5, 0.7, 0.85, 1.0, 1.2, 1.4, 1.7, 2.0, 2.4, 2.8, 3.3, 4.0),
     *(5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 60.0),
 )
+SHARES = (0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
 SHORT = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 MOST_SERIES = 100
@@ -170,6 +171,17 @@ class Metrics:
         )
         self.engine_time = new("engine_seconds", "Engine time of one decode.", Histogram(SHORT))
         self.queue_time = new("queue_seconds", "Wait of one decode for the engine.", Histogram(SHORT))
+        self.recording_queue_time = new(
+            "recording_queue_seconds", "Wait of one decode of a recording for the engine.", Histogram(DELAYS)
+        )
+        self.rtf = new(
+            "decode_rtf", "Engine time of one live decode, of its audio's length.", Histogram(SHARES)
+        )
+        self.recording_rtf = new(
+            "recording_rtf",
+            "Engine time of one decode of a recording, of its audio's length.",
+            Histogram(SHARES),
+        )
         self.speaker_time = new(
             "speaker_window_seconds", "From asking for a window's voices to having them.", Histogram(SHORT)
         )
@@ -182,6 +194,11 @@ class Metrics:
             "retries_total", "Final decodes that failed and were tried again.", Counter(cause=())
         )
         self.decoded_audio = new("decoded_audio_seconds_total", "Audio given to the engine.", Counter())
+        self.recording_audio = new(
+            "recording_audio_seconds_total",
+            "Of the audio given to the engine, that of recordings.",
+            Counter(),
+        )
         self.engine_counts = new(
             "engine_counts_total",
             "What the engine counts itself: guards' alarms, tokens and others.",

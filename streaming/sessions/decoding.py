@@ -43,6 +43,8 @@ class Decodes:
         self._metrics = services.metrics
         self._changed = changed
         self._batch, self._translate = services.batch, services.translate
+        self.reached = 0
+        """Of a recording, the newest sample that the output of a running decode has come to."""
         self._loop = asyncio.get_running_loop()
         self._group: asyncio.TaskGroup | None = None
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -115,7 +117,10 @@ class Decodes:
         """The task as the engine gets it."""
         if not self._batch:
             return task
-        return replace(task, priority=Priority.BATCH, translate=self._translate)
+        return replace(task, priority=Priority.BATCH, translate=self._translate, progress=self._come_to)
+
+    def _come_to(self, sample: int) -> None:
+        self.reached = max(self.reached, sample)
 
     async def _failed(self, task: RecognitionTask, error: EngineError) -> None:
         """Tell the session, after a pause where it will try again at once."""

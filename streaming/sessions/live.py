@@ -50,7 +50,7 @@ class Live:
         self._limits = services.limits
         self.settings = settings_for(start, services.session)
         self._meeting = meeting_for(entry.id, start, self.settings, services, place)
-        self._decodes = Decodes(self._meeting, services, self._pump)
+        self.decodes = Decodes(self._meeting, services, self._pump)
         self._intake = Intake(
             start.audio,
             services.detector,
@@ -192,7 +192,7 @@ class Live:
     def give_up(self) -> None:
         """Declare what is not decoded yet a gap, so that the receipt comes now."""
         self._end()
-        self._decodes.give_up()
+        self.decodes.give_up()
         self._pump()
 
     def let_go(self) -> None:
@@ -200,7 +200,7 @@ class Live:
         self._note_progress()
         self._gone = self._ending = self._closed = True
         self._entry.renamer = None
-        self._decodes.drop()
+        self.decodes.drop()
         self._ended.set()
         self._eased.set()
 
@@ -213,7 +213,7 @@ class Live:
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                self._decodes.begin(group)
+                self.decodes.begin(group)
                 helpers = [group.create_task(self._work()), group.create_task(self._tick())]
                 if self._ending:  # the server drained before this began
                     group.create_task(self._deadline())
@@ -229,7 +229,7 @@ class Live:
             self._conclude()
         finally:
             self._intake.close()
-            self._decodes.end()
+            self.decodes.end()
 
     def _conclude(self) -> None:
         """After the receipt the error if there was one, and nothing more."""
@@ -341,7 +341,8 @@ class Live:
 
     async def _deadline(self) -> None:
         try:
-            async with asyncio.timeout(self._limits.finish_s):
+            more = self.received / SAMPLE_RATE if self._services.batch else 0.0
+            async with asyncio.timeout(self._limits.finish_s + more):
                 await self._ended.wait()
         except TimeoutError:
             self.give_up()
@@ -363,7 +364,7 @@ class Live:
         if self._client is not None and self._client.behind:
             return "client"
         # Without a decode running nothing would ever ease the backlog but more audio.
-        if not self._decodes:
+        if not self.decodes:
             return None
         if len(self._flushes) >= FLUSHES:
             return "flush"
@@ -373,7 +374,7 @@ class Live:
         """Carry out what the session wants now."""
         if self._gone:
             return
-        self._decodes.carry_out()
+        self.decodes.carry_out()
         events = self._meeting.events_to_send()
         for event in events:
             self._delays.observe(event, self._loop.time())

@@ -120,6 +120,10 @@ def meeting_for(
             + ", ".join(capabilities.languages),
             field="language",
         )
+    whole = capabilities.recording_s if services.batch else None
+    if whole is not None:
+        # In one request, where it fits: who speaks is told best by a model that hears all of it.
+        settings = replace(settings, window_s=max(settings.window_s, whole))
     return Meeting(
         id,
         settings,
@@ -133,7 +137,7 @@ def meeting_for(
         continues=() if place is None else place.continues,
         numbered=0 if place is None else place.numbered,
         activity_pause_s=start.options.activity_pause_s,
-        at_once=pieces_of(capabilities) if services.batch else 0,
+        at_once=0 if not services.batch else 1 if whole else pieces_of(capabilities),
     )
 
 

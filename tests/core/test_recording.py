@@ -180,3 +180,22 @@ def test_a_minute_that_cannot_be_decoded_costs_that_minute_only() -> None:
     assert last - first <= 60 * SECOND
     lost = {w.text for w in said.words} - set(texts(reader))
     assert all(first <= w.start < last for w in said.words if w.text in lost)
+
+
+def test_what_the_engine_will_not_have_is_asked_for_in_shorter_windows() -> None:
+    """It refuses what its memory cannot hold, and only it knows how much that is."""
+    said = truth(13, 900, pauses=0.2)
+    oracle = Oracle(said, random.Random(5))
+    hear, asked = oracle.hear, list[float]()
+
+    def refuses(task: RecognitionTask) -> Hypothesis | None:
+        asked.append((task.end - task.start) / SECOND)
+        return None if asked[-1] > 100 else hear(task)
+
+    oracle.hear = refuses  # type: ignore[method-assign]
+    run = Reading(said, oracle, LONG_WINDOWS)
+    run.oracle.rng.random = lambda: 0.9  # type: ignore[method-assign]
+    reader = run.play(capabilities=WHOLE)
+    assert texts(reader) == [word.text for word in said.words]
+    assert not reader.gaps
+    assert sum(length > 100 for length in asked) <= 3, "it is asked for so much a few times only"

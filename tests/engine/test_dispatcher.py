@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from engine.contract import SAMPLE_RATE, EngineError, Hypothesis, Priority, RecognitionTask
+from engine.contract import SAMPLE_RATE, Capabilities, EngineError, Hypothesis, Priority, RecognitionTask
 from engine.dispatcher import Dispatcher, DispatchSettings, Served
 from engine.fake import FakeRecognizer, FakeScript
 from tests.support.virtual import run, settle
@@ -206,3 +207,16 @@ def test_refreshes_that_come_back_late_become_rarer_though_places_are_free() -> 
 
     # Quick at first, so that it is known what it takes.
     dispatching(body, FakeScript(concurrency=64, stalls=lambda call: 0.05 if 60 <= call < 80 else 0.8))
+
+
+def test_recordings_have_places_and_deadlines_of_their_own() -> None:
+    long = task("t", priority=Priority.BATCH, seconds=600.0)
+    settings = DispatchSettings(final_deadline_s=60.0, partial_deadline_s=10.0)
+    assert settings.deadline(long) == 300.0
+    assert settings.deadline(replace(long, priority=Priority.FINAL)) == 60.0
+    assert settings.deadline(replace(long, priority=Priority.REFRESH)) == 10.0
+    plain = Capabilities("e", "m", 30.0, concurrency=64)
+    whole = replace(plain, recording_s=5400.0)
+    assert [settings.batch(one) for one in (plain, whole, replace(whole, concurrency=8))] == [63, 4, 1]
+    assert DispatchSettings(recordings=2).batch(plain) == 2
+    assert DispatchSettings(recordings=99).batch(replace(plain, concurrency=1)) == 1

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
-from engine.contract import EngineError, Priority, RecognitionTask
+from engine.contract import Capabilities, EngineError, Hypothesis, Priority, RecognitionTask
 from engine.dispatcher import Dispatcher, DispatchSettings
 from engine.fake import FakeEncoder, FakeRecognizer, FakeScript
 from streaming.access.keys import Scope
 from streaming.app import observer
 from streaming.dialects.openai_shapes import letters
+from streaming.files import job
 from streaming.observe.metrics import Metrics
 from streaming.observe.tracing import Trace, Untraced
 from streaming.openai.form import RESPONSES
@@ -322,3 +324,49 @@ async def test_a_recording_is_a_session_like_any_other() -> None:
 
 def test_speakers_are_called_as_columns_are() -> None:
     assert [letters(n) for n in (1, 26, 27, 53, None)] == ["A", "Z", "AA", "BA", "?"]
+
+
+class Whole(FakeRecognizer):
+    """Takes a whole recording at once and tells how far it is, waiting on the way."""
+
+    def __init__(self) -> None:
+        super().__init__(FakeScript(max_window_s=600.0))
+        self.asked: list[RecognitionTask] = []
+        self.go = asyncio.Event()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, max_window_s=600.0, recording_s=600.0, concurrency=64)
+
+    async def recognize(self, task: RecognitionTask) -> Hypothesis:
+        self.asked.append(task)
+        if task.progress is not None:
+            task.progress(task.start + 16_000)
+            await self.go.wait()
+        return await super().recognize(task)
+
+
+async def test_an_engine_that_takes_a_whole_recording_gets_it_and_tells_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job, "PROGRESS_S", 0.01)
+    slots = ("xxx." * 40)[:150]  # 75 seconds: three live windows
+    engine = Whole()
+    kinds: list[str] = []
+    async with server(recognizer=engine) as running, httpx.AsyncClient(timeout=30) as client:
+        form, file = {"model": "any", "stream": "true"}, {"file": ("a.wav", wav(slots))}
+        async with client.stream("POST", running.http(PATH), data=form, files=file) as answer:
+            async for line in answer.aiter_lines():
+                if line.startswith("data: "):
+                    said = json.loads(line[6:])
+                    assert "type" in said, said
+                    kinds.append(said["type"])
+                    if said["type"] == "transcript.progress":
+                        assert said["seconds"] == 1.0
+                        assert 1.0 <= said["of"] <= 75.0
+                        engine.go.set()
+    (task,) = engine.asked
+    assert len(task.audio) > 70 * 16_000
+    assert kinds.count("transcript.progress") == 1, "told once while nothing changes"
+    assert kinds[-1] == "transcript.text.done"
+    assert said["text"] == text(slots)
