@@ -39,8 +39,8 @@ class Stage:
 
 
 def parsed(text: str) -> Version:
-    """ "0.1.3.post1" as (0, 1, 3)."""
-    return tuple(int(part) for part in text.split(".")[:3] if part.isdigit())
+    """2.11.0+cu130 as (2, 11, 0)."""
+    return tuple(int(part) for part in text.partition("+")[0].split(".")[:3] if part.isdigit())
 
 
 def shown(version: Version) -> str:
