@@ -138,6 +138,8 @@ class Capabilities:
     forced_prefix: bool = True
     context_text: bool = True
     speaker_tags: bool = False
+    window_s: float | None = None
+    """Audio of one live task at most that it is best given, where that is more than the scheduler wants."""
     recording_s: float | None = None
     """Audio of one task that a recording is best given; None: no more than a live window."""
     tries: int = 3

@@ -23,6 +23,8 @@ CONTEXT_TOKENS = 131_072
 TOKENS_PER_S = 10.0
 LEAST_BUDGET = 512
 CONTEXT_CHARS = 600
+WINDOW_S = 48.0
+"""Who speaks is told by what else the window holds: with less, one person is two more often."""
 
 INSTRUCTION = (
     "请将音频转写为文本，每一段需以起始时间戳和说话人编号（[S01]、[S02]、[S03]…）开头，"  # noqa: RUF001
@@ -56,6 +58,8 @@ class MossTdServing(LanguageUntold):
             forced_prefix=False,
             speaker_tags=True,
             recording_s=NATIVE_S,
+            window_s=WINDOW_S,
+            budget_per_s=TOKENS_PER_S,
             tries=len(LADDER),
             pipeline="MossTranscribeDiarizePipelineConfig",
             weights_gib=1.6,

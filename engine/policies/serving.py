@@ -37,6 +37,10 @@ class ModelFacts:
     speaker_tags: bool = False
     recording_s: float | None = None
     """Audio of one request that a recording is best given; None: no more than live windows have."""
+    window_s: float | None = None
+    """Audio of a live window at most, where that is more than the scheduler's."""
+    budget_per_s: float = 8.0
+    """Output tokens that a second of audio may take, and has to have room for."""
     tries: int = 3
     """Steps of its retry ladder."""
     languages: tuple[str, ...] = ()

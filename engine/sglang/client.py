@@ -27,7 +27,7 @@ from engine.contract import (
 from engine.guards import Alarm, TokenGuard
 from engine.policies.serving import Ask, Follower, Reply, ServingPolicy
 from engine.policies.verdict import judged
-from engine.tuning import Tally
+from engine.tuning import Tally, logger
 
 from .halves import LEAST, halves, joined
 from .payload import to_pcm16
@@ -37,6 +37,8 @@ from .transport import Part, Request, Transport
 PRIORITIES = {Priority.FINAL: 30, Priority.FIRST: 20, Priority.REFRESH: 10, Priority.BATCH: 0}
 """Ours, smaller first, as SGLang's, larger first."""
 
+LONG_S = 60.0
+"""What a request over more audio will take is logged."""
 BEYOND_S = 30.0
 """An output whose times lie so far behind its audio tells of nothing any more."""
 SILENCE_PEAK = 1e-4
@@ -89,6 +91,7 @@ class SglangRecognizer:
             forced_prefix=facts.forced_prefix,
             context_text=facts.context_text,
             speaker_tags=facts.speaker_tags,
+            window_s=facts.window_s,
             recording_s=facts.recording_s,
             tries=facts.tries,
             concurrency=settings.concurrency,
@@ -160,6 +163,8 @@ class SglangRecognizer:
         ask = self._policy.ask(task, language)
         if ask.split and len(task.audio) >= LEAST:
             return await self._in_halves(task, language)
+        if len(task.audio) > LONG_S * SAMPLE_RATE:
+            self._announce(task, ask)
         reply = await self._run(task, ask, pcm)
         again = self._policy.astray(ask, reply)
         if again is not None:
@@ -247,6 +252,22 @@ class SglangRecognizer:
         if task.progress is not None:
             task.progress(task.start + round(min(reached, seconds) * SAMPLE_RATE))
         return Alarm.FLOOD if reached > seconds + BEYOND_S else None
+
+    def _announce(self, task: RecognitionTask, ask: Ask) -> None:
+        """What a long request will take, before it starts."""
+        facts, seconds = self._policy.facts, len(task.audio) / SAMPLE_RATE
+        heard = round(seconds * facts.audio_tokens_per_s)
+        said = {
+            "seconds": seconds,
+            "heard": heard,
+            "said": ask.max_new_tokens,
+            "both": heard + ask.max_new_tokens,
+        }
+        logger.info(
+            "%(seconds).0f s in one request: %(heard)d positions of audio and at most %(said)d of output,"
+            " %(both)d of the %(context)d that the model has",
+            said | {"context": facts.context_tokens},
+        )
 
     def _request(self, task: RecognitionTask, ask: Ask, pcm: bytes, scheduler: int) -> Request:
         stream = ask.max_new_tokens >= self._settings.stream_from

@@ -94,13 +94,13 @@ def what_fits(
     if facts.kv_bytes_per_token is None:
         return Fit(("KV cache: how many bytes a position takes is not known for this model",))
     return fit(
-        Load(audio_tokens_per_s=facts.audio_tokens_per_s),
+        Load(audio_tokens_per_s=facts.audio_tokens_per_s, output_per_s=facts.budget_per_s),
         facts.kv_bytes_per_token,
         memory_gib=machine.memory_gib,
         fraction=FRACTION if fraction is None else fraction,
         weights_gib=weights_gib,
         native_s=facts.native_s,
-        window_s=min(WINDOW_S, facts.native_s),
+        window_s=min(max(WINDOW_S, facts.window_s or 0.0), facts.native_s),
         running=settings.running,
         recording_s=recording_s,
     )

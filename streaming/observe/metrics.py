@@ -171,17 +171,6 @@ class Metrics:
         )
         self.engine_time = new("engine_seconds", "Engine time of one decode.", Histogram(SHORT))
         self.queue_time = new("queue_seconds", "Wait of one decode for the engine.", Histogram(SHORT))
-        self.recording_queue_time = new(
-            "recording_queue_seconds", "Wait of one decode of a recording for the engine.", Histogram(DELAYS)
-        )
-        self.rtf = new(
-            "decode_rtf", "Engine time of one live decode, of its audio's length.", Histogram(SHARES)
-        )
-        self.recording_rtf = new(
-            "recording_rtf",
-            "Engine time of one decode of a recording, of its audio's length.",
-            Histogram(SHARES),
-        )
         self.speaker_time = new(
             "speaker_window_seconds", "From asking for a window's voices to having them.", Histogram(SHORT)
         )
@@ -194,11 +183,6 @@ class Metrics:
             "retries_total", "Final decodes that failed and were tried again.", Counter(cause=())
         )
         self.decoded_audio = new("decoded_audio_seconds_total", "Audio given to the engine.", Counter())
-        self.recording_audio = new(
-            "recording_audio_seconds_total",
-            "Of the audio given to the engine, that of recordings.",
-            Counter(),
-        )
         self.engine_counts = new(
             "engine_counts_total",
             "What the engine counts itself: guards' alarms, tokens and others.",
@@ -217,9 +201,30 @@ class Metrics:
             "Speech left out of a track, for another one carries it too, and louder.",
             Counter(),
         )
+        self._count_recordings()
         self._count_sessions()
         self._count_journal()
         self._show_load()
+
+    def _count_recordings(self) -> None:
+        """What they take of the engine is kept apart from what is live: one number of both says nothing."""
+        new = self._new
+        self.recording_queue_time = new(
+            "recording_queue_seconds", "Wait of one decode of a recording for the engine.", Histogram(DELAYS)
+        )
+        self.rtf = new(
+            "decode_rtf", "Engine time of one live decode, of its audio's length.", Histogram(SHARES)
+        )
+        self.recording_rtf = new(
+            "recording_rtf",
+            "Engine time of one decode of a recording, of its audio's length.",
+            Histogram(SHARES),
+        )
+        self.recording_audio = new(
+            "recording_audio_seconds_total",
+            "Of the audio given to the engine, that of recordings.",
+            Counter(),
+        )
 
     def _count_sessions(self) -> None:
         new = self._new

@@ -121,9 +121,9 @@ def meeting_for(
             field="language",
         )
     whole = capabilities.recording_s if services.batch else None
-    if whole is not None:
-        # In one request, where it fits: who speaks is told best by a model that hears all of it.
-        settings = replace(settings, window_s=max(settings.window_s, whole))
+    # A recording in one request, where it fits: who speaks is told best by a model that hears all of it.
+    wanted = whole or capabilities.window_s or settings.window_s
+    settings = replace(settings, window_s=max(settings.window_s, wanted))
     return Meeting(
         id,
         settings,
