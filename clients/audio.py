@@ -75,7 +75,7 @@ def duration_s(path: Path) -> float | None:
     except ImportError:
         return None
     try:
-        with av.open(str(path), metadata_errors="ignore") as container:
+        with av.open(str(path), **_lenient(av)) as container:
             return container.duration / av.time_base if container.duration else None
     except av.error.FFmpegError:
         return None
@@ -145,6 +145,11 @@ def _check_riff(path: Path, warn: Warn) -> None:
         warn(f"{path.name}: cut off? it promises {promised} bytes, {there} are there; these are used")
 
 
+def _lenient(av: Any) -> dict[str, Any]:
+    """Titles in no encoding are passed over; from 19 on PyAV does so by itself."""
+    return {"metadata_errors": "ignore"} if int(av.__version__.split(".")[0]) < 19 else {}
+
+
 def _open(path: Path) -> Any:
     try:
         import av
@@ -152,7 +157,7 @@ def _open(path: Path) -> Any:
         raise AudioError(f"{path}: reading it needs PyAV; install seamscribe[files]") from error
 
     try:
-        return av.open(str(path), metadata_errors="ignore")
+        return av.open(str(path), **_lenient(av))
     except av.error.FFmpegError as error:
         raise AudioError(
             f"{path}: no format we can read ({error.strerror or error}); bare 16 kHz samples must end in .pcm"

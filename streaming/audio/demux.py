@@ -173,9 +173,9 @@ def _opened(source: Any, format: str, options: dict[str, str]) -> Iterator[Any]:
 
     bound_blocks()
     options = {"codec_whitelist": DECODERS, "max_streams": str(STREAMS), **options}
-    with av.open(
-        source, "r", format=format, options=options, metadata_errors="ignore", buffer_size=BUFFER
-    ) as container:
+    # Titles in no encoding are nothing to us; from 19 on PyAV passes over them by itself.
+    lenient: dict[str, Any] = {"metadata_errors": "ignore"} if int(av.__version__.split(".")[0]) < 19 else {}
+    with av.open(source, "r", format=format, options=options, buffer_size=BUFFER, **lenient) as container:
         stream = next(iter(container.streams.audio), None)
         if stream is None:
             raise NotAudio("it holds no audio track")

@@ -213,10 +213,12 @@ class Metrics:
             "recording_queue_seconds", "Wait of one decode of a recording for the engine.", Histogram(DELAYS)
         )
         self.rtf = new(
-            "decode_rtf", "Engine time of one live decode, of its audio's length.", Histogram(SHARES)
+            "decode_realtime_ratio",
+            "Engine time of one live decode, of its audio's length.",
+            Histogram(SHARES),
         )
         self.recording_rtf = new(
-            "recording_rtf",
+            "recording_realtime_ratio",
             "Engine time of one decode of a recording, of its audio's length.",
             Histogram(SHARES),
         )

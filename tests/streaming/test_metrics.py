@@ -120,7 +120,7 @@ def test_names_follow_the_fields_conventions() -> None:
         assert re.fullmatch(r"seamscribe_[a-z]+(_[a-z]+)*", name)
         assert name.endswith("_total") == (metric.kind == "counter"), name
         assert not re.search(r"_(ms|milliseconds|minutes|mib|percent|count|sum|bucket)(_|$)", name), name
-        assert metric.kind != "histogram" or name.endswith("_seconds"), name
+        assert metric.kind != "histogram" or name.endswith(("_seconds", "_ratio")), name
         assert not {"le", "quantile", "job", "instance"} & set(metric.labels), name
         assert all(re.fullmatch(r"[a-z]+", label) for label in metric.labels)
     # `x` and `x_total` beside each other would be one name in OpenMetrics.
