@@ -167,13 +167,14 @@ class Run:
     delay: int = 4800
     flush_every: int = 0
     brief: bool = False
+    stretch: float = 1.0
 
     def begin(self, capabilities: Capabilities) -> Session | Pieces:
         return Session("s", self.settings, capabilities)
 
     def play(self, packets: random.Random | None = None, capabilities: Capabilities = CAPABILITIES) -> Reader:
         self.session = self.begin(capabilities)
-        self.session.stretch(1.0, brief=self.brief)
+        self.session.stretch(self.stretch, brief=self.brief)
         self.reader = Reader()
         self._pending: list[tuple[int, RecognitionTask]] = []
         audio, voices = self.truth.audio(), self.truth.voices()
