@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from engine.contract import Capabilities, EngineError, Hypothesis, Priority, RecognitionTask, Word
-from engine.local.recognizer import LocalRecognizer
+from engine.local import recognizer
+from engine.local.recognizer import LocalRecognizer, open_recognizer
 
 
 class Gated:
@@ -112,3 +115,16 @@ async def test_closing_fails_what_waits_finishes_what_runs_and_refuses_more() ->
         await engine.recognize(task("late"))
     assert caught.value.cause == "closed"
     await engine.close()
+
+
+async def test_threads_do_not_wait_long_for_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recognizer, "find_weights", Path)
+    monkeypatch.setattr(recognizer, "LocalDecoder", lambda *_, **__: Gated())
+    before = sys.getswitchinterval()
+    try:
+        for given, expected in ((0.005, recognizer.SWITCH_S), (0.0001, 0.0001)):
+            sys.setswitchinterval(given)
+            await open_recognizer("any").close()
+            assert sys.getswitchinterval() == pytest.approx(expected, rel=0.05)
+    finally:
+        sys.setswitchinterval(before)
