@@ -189,11 +189,15 @@ class LocalDecoder:
 
 
 def _thorough(task: RecognitionTask) -> bool:
-    """Whether the answer is worth a beam: its words will be committed, and nobody else waits."""
+    """Whether the answer is worth a beam: its words will be committed, and nobody else waits.
+
+    Under load finals are no better than the refreshes that serve as such. A beam costs them several times as
+    much, and the later an engine is, the more finals there are: it would never catch up.
+    """
     match task.priority:
-        case Priority.FINAL | Priority.BATCH:
+        case Priority.BATCH:
             return True
-        case Priority.REFRESH:
+        case Priority.FINAL | Priority.REFRESH:
             return not task.hurry
         case Priority.FIRST:
             return False

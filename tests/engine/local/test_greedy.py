@@ -154,3 +154,31 @@ def test_single_precision_hears_the_same() -> None:
     exact.close()
     assert join(ours.words) == join(theirs.words)
     assert np.abs(np.subtract([w.start for w in ours.words], [w.start for w in theirs.words])).max() < 3_200
+
+
+@needs_weights("tiny.en")
+@pytest.mark.parametrize(
+    ("priority", "hurry", "beam"),
+    [
+        (Priority.FINAL, False, True),
+        (Priority.FINAL, True, False),
+        (Priority.REFRESH, False, True),
+        (Priority.REFRESH, True, False),
+        (Priority.FIRST, False, False),
+        (Priority.BATCH, True, True),
+    ],
+)
+def test_who_is_in_a_hurry_gets_no_beam(
+    priority: Priority, hurry: bool, beam: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A beam under load feeds the load: late engines have more finals."""
+    engine, beams = opened("tiny.en"), list[int]()
+    generate = LocalDecoder._generate
+
+    def counted(self: LocalDecoder, encoded: Any, plan: Plan, beam: int) -> Output:
+        beams.append(beam)
+        return generate(self, encoded, plan, beam)
+
+    monkeypatch.setattr(LocalDecoder, "_generate", counted)
+    engine.decode(replace(asked(0, 4.0), priority=priority, hurry=hurry))
+    assert beams == ([5] if beam else [])
