@@ -42,4 +42,4 @@ def test_under_load_a_segments_first_words_are_searched_for_later() -> None:
         run.play()
         assert [w.text for w in run.reader.words] == [w.text for w in said.words]
         first[stretch] = min(task.end for task in run.oracle.tasks) - said.words[0].start
-    assert 0.6 * SECOND < first[2.5] - first[1.0] + 0.3 * SECOND < 1.2 * SECOND
+    assert 0.1 * SECOND < first[2.5] - first[1.0] < 0.9 * SECOND
