@@ -211,7 +211,9 @@ async def locally(speaker: Speaker, patch: pytest.MonkeyPatch) -> AsyncIterator[
     """The embedded engine; its words' times are estimated, as SGLang's are."""
     patch.setattr(embedded, "_runtime", lambda: Runtime(speaker))
     patch.setattr(embedded, "FileTokens", SimpleNamespace(open=lambda _: tokens()))
-    settings = DecodeSettings(align=False)
+    # The search for one hypothesis has weights of its own; a script has none, and answers a beam.
+    patch.setattr(embedded, "GreedySearch", lambda *_, **__: None)
+    settings = DecodeSettings(align=False, quick_beam=2)
     engine = LocalRecognizer(
         embedded.LocalDecoder(Path(), name="m", threads=1, settings=settings), deadline_s=60.0
     )
