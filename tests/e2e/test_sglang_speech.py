@@ -215,6 +215,8 @@ async def test_two_languages_in_one_process() -> None:
         one = guessed[0]
         again = await recognizer.recognize(task(7, chinese[0], session="fresh", prefix=one.words[:4]))
         detections = recognizer.counters["detection"]
+        spanish = [read(DATA / "languages" / "es-leopard.wav")]
+        translated = await heard(recognizer, spanish, translate=True)
         await a_disconnect_reaches_the_engine(recognizer, counted_here, chinese[0])
         await sessions_agree(recognizer, "base", "en", [audio for audio, _ in english(3)])
         await sessions_agree(recognizer, "base", "zh", chinese, characters=True)
@@ -225,6 +227,9 @@ async def test_two_languages_in_one_process() -> None:
     assert [join(found.words) for found in guessed] == told
     assert join([*one.words[:4], *again.words]) == told[0]
     assert detections == 1
+    in_english = by_the_library(folder, spanish, language="es", task="translate")
+    assert {"sand", "white", "grain"} <= set(words(translated[0]))
+    assert errors(in_english, translated) <= 20.0, (in_english, translated)
     # The other engine rounds its weights, which tells in three short clips: so the reference library here.
     other = by_the_library(folder, chinese, language="zh")
     wrong = sum(distance(list(a), list(b)) for a, b in zip(other, told, strict=True))
