@@ -26,6 +26,9 @@ class LanguageTracker:
         self._rival: str | None = None
         self._asked = 0
         self.language = pinned or known
+        self.since = 0
+        """Text from before this sample is no context: it may be in another language, and a model that is
+        given it writes on in that, or nothing."""
 
     def ask(self) -> bool:
         """Whether this window is to be heard for its language too: every one until it is known, then every
@@ -33,17 +36,23 @@ class LanguageTracker:
         self._asked += 1
         return self._pinned is None and (self.language is None or self._asked % EVERY == 0)
 
-    def vote(self, language: str | None, probability: float, speech: int) -> None:
-        """One window's verdict over `speech` samples of speech."""
+    def vote(self, language: str | None, probability: float, speech: int, start: int, end: int) -> None:
+        """The verdict of the window from `start` to `end` over its `speech` samples of speech."""
         if self._pinned is not None or language is None:
             return
-        if speech < self._min_speech:
-            return
+        before = self.language
+        if speech >= self._min_speech:
+            self._weigh(language, probability)
+        if self.language is None:
+            self.since = end
+        elif self.language != before:
+            self.since = start
+
+    def _weigh(self, language: str, probability: float) -> None:
         if self.language is None:
             if probability >= self._sure:
                 self.language = language
-            return
-        if language == self.language or probability < self._switch:
+        elif language == self.language or probability < self._switch:
             self._rival = None
         elif self._rival == language:
             self.language, self._rival = language, None

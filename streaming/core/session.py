@@ -178,7 +178,7 @@ class Session:
         cut = self._cut
         self._task = self._cut = None
         voiced = self._activity.voiced(cut.start, cut.end)
-        self._language.vote(hypothesis.language, hypothesis.language_probability, voiced)
+        self._language.vote(hypothesis.language, hypothesis.language_probability, voiced, cut.start, cut.end)
         words = spoken(hypothesis.words, self._transcript.end, cut.end)
         if cut.final:
             self._judge(cut, words, hypothesis)
@@ -313,14 +313,14 @@ class Session:
         else:
             priority = Priority.FINAL
         self._tasks_made += 1
-        context = self._transcript.before(cut.start, to_samples(self._s.context_s))
+        reach = min(to_samples(self._s.context_s), cut.start - self._language.since)
         self._task = RecognitionTask(
             id=f"{self._id}.{self._tasks_made:08d}",
             session=self._id,
             audio=self._ring.copy(cut.start, cut.end),
             start=cut.start,
             priority=priority,
-            context=context or self._context,
+            context=self._transcript.before(cut.start, reach) or self._context,
             prefix=self._transcript.since(cut.start),
             draft=self._stabilizer.tail,
             language=self._language.language,

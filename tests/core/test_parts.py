@@ -122,22 +122,22 @@ def test_the_ledger_tiles_and_merges() -> None:
 
 def test_a_language_is_adopted_once_clear_and_left_only_after_two_votes() -> None:
     tracker = LanguageTracker(None)
-    tracker.vote("de", 0.9, speech=100)
+    tracker.vote("de", 0.9, 100, 0, 64_000)
     assert tracker.language is None
-    tracker.vote("en", 0.9, speech=64_000)
+    tracker.vote("en", 0.9, 64_000, 0, 64_000)
     assert tracker.language == "en"
-    tracker.vote("fr", 0.99, speech=64_000)
-    tracker.vote("en", 0.99, speech=64_000)
-    tracker.vote("fr", 0.99, speech=64_000)
+    tracker.vote("fr", 0.99, 64_000, 0, 64_000)
+    tracker.vote("en", 0.99, 64_000, 0, 64_000)
+    tracker.vote("fr", 0.99, 64_000, 0, 64_000)
     assert tracker.language == "en"
-    tracker.vote("fr", 0.99, speech=64_000)
+    tracker.vote("fr", 0.99, 64_000, 0, 64_000)
     assert tracker.language == "fr"
 
 
 def test_the_language_is_asked_for_until_it_is_known_and_now_and_then_after() -> None:
     tracker = LanguageTracker(None)
     assert all(tracker.ask() for _ in range(10))
-    tracker.vote("en", 0.9, speech=64_000)
+    tracker.vote("en", 0.9, 64_000, 0, 64_000)
     assert [tracker.ask() for _ in range(12)].count(True) == 3
     assert not any(LanguageTracker("en").ask() for _ in range(12))
 
@@ -145,7 +145,7 @@ def test_the_language_is_asked_for_until_it_is_known_and_now_and_then_after() ->
 def test_a_pinned_language_stays() -> None:
     tracker = LanguageTracker("ja")
     for _ in range(5):
-        tracker.vote("en", 1.0, speech=640_000)
+        tracker.vote("en", 1.0, 640_000, 0, 64_000)
     assert tracker.language == "ja"
 
 
