@@ -214,8 +214,11 @@ class WhisperPolicy:
         doubtful = output.no_speech > self.rules.no_speech
         silent = doubtful and output.no_speech - output.mean_logprob / 2 > self.rules.doubt
         text = b"".join(self.tokens.piece(token) for token in ids)
+        whole = text.decode("utf-8", "ignore")
         keep = loop_start(ids, self.rules.min_repeats)
-        if silent or is_wordless(text.decode("utf-8", "ignore")) or (doubtful and keep is not None):
+        if output.full and not silent and not whole:
+            return Verdict((), Finish.LENGTH)  # cut inside its first character
+        if silent or is_wordless(whole) or (doubtful and keep is not None):
             return Verdict((), Finish.STOP)
         if keep is not None:
             return Verdict(ids[:keep], Finish.LOOP)

@@ -80,9 +80,10 @@ def test_a_model_that_says_nothing_behind_what_is_committed_is_asked_without_it(
     assert not run.reader.gaps
     heard, missed = {w.text for w in run.reader.words}, 0
     for word in said.words:
-        # Less than `MISSING` without a word is believed to be no speech, on either side of a seam.
+        # Less than `MISSING` without a word is believed to be no speech, on either side of a seam, and in a
+        # window between two.
         missed = 0 if word.text in heard else missed + word.end - word.start
-        assert missed < 2 * MISSING
+        assert missed < 3 * MISSING
 
 
 @pytest.mark.parametrize("answer", [EMPTY, NOBODY, LOOPING])
