@@ -8,12 +8,12 @@ from itertools import pairwise, zip_longest
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.contract import Finish, Priority, RecognitionTask, Word, join
 from engine.policies import fun_asr, moss_td
-from engine.policies.markup import MARKUP, MarkupReader, Segment, parse, settle
+from engine.policies.markup import CONTROLS, MARKUP, MarkupReader, Segment, parse, settle
 from engine.policies.moss_td import INSTRUCTION
 from engine.policies.serving import Reply
 from engine.policies.text_words import continued
@@ -77,15 +77,22 @@ _PIECE = st.sampled_from(
 _OUTPUT = st.lists(_PIECE, max_size=40).map("".join)
 
 
+_CUT_CONTROLS = "|".join(re.escape(mark[:size]) for mark in CONTROLS for size in range(2, len(mark)))
+
+
 def bare(output: str) -> str:
     """Its text alone: no marks, no space, no cut last mark."""
     output = re.sub(
-        r"(\[\s{0,3}(\d{1,6}(\.\d{0,6})?\s{0,3}|[Ss]\s{0,3}\d{0,4}\s{0,3})?|<\|\w*\|?)\Z", "", output
+        rf"(\[\s{{0,3}}(\d{{1,6}}(\.\d{{0,6}})?\s{{0,3}}|[Ss]\s{{0,3}}\d{{0,4}}\s{{0,3}})?|{_CUT_CONTROLS})\Z",
+        "",
+        output,
     )
     return re.sub(r"\s", "", MARKUP.sub("", output))
 
 
 @given(_OUTPUT)
+@example("<|im_哈哈哈")
+@example("<|im_7")
 def test_no_text_is_lost_and_times_are_in_order(output: str) -> None:
     segments = parse(output)
     assert re.sub(r"\s", "", "".join(segment.text for segment in segments)) == bare(output)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -34,7 +35,7 @@ from streaming.settings import (
     Settings,
     WebhookSettings,
 )
-from tests.support.recordings import packets, tone
+from tests.support.recordings import packets, recorded, tone
 from tests.support.server import Running, listening
 from tests.support.sound import s16, speech
 from tests.support.waiting import until
@@ -171,6 +172,18 @@ async def journal_faults(running: Running, disk: type[Disk]) -> None:
     await until(metrics.journal_ok.value)
 
 
+async def whole_file(running: Running) -> None:
+    """A recording that is posted, not streamed."""
+    await until(lambda: not running.services.sessions.active)
+    async with httpx.AsyncClient(trust_env=False) as http:
+        answer = await http.post(
+            running.http("/v1/audio/transcriptions"),
+            files={"file": ("speech.wav", recorded("wav", np.frombuffer(s16(speech("xx..")), np.int16)))},
+            data={"model": "whisper-1"},
+        )
+    assert answer.status_code == 200, answer.text
+
+
 def fed(metric: Metric | Histogram) -> bool:
     if isinstance(metric, Histogram):
         return metric.count > 0
@@ -198,6 +211,7 @@ async def test_every_metric_is_fed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         await lost_and_refused(running)
         await broken_recording(running)
         await another_protocol(running)
+        await whole_file(running)
         await journal_faults(running, Disk)
         metrics = services.metrics
         await until(lambda: metrics.webhooks.value(outcome="failed") and metrics.memory.series)
