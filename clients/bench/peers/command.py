@@ -19,18 +19,32 @@ from clients.bench.load import Plan, script
 from clients.bench.meter import metering
 from clients.bench.offline import Offline, Reading
 from clients.bench.report import number
+from engine.sglang.folders import serving_folder
 from engine.weights import find_weights
 
 from .judge import Judged, judge
-from .servers import Ours, Peer, WhisperLiveKit
+from .servers import OURS, Ours, Peer
+from .sglang import Sglang
+from .whisperlive import WhisperLive
+from .whisperlivekit import WhisperLiveKit
 
 Tell = Callable[[str], None]
 
 
 def arguments(kinds: Any, kind: Callable[..., argparse.ArgumentParser], run: Any) -> None:
     made = kind(kinds, "peers", "other servers of live captions beside this one", run)
-    made.add_argument("--streams", default="1,10,20,30", help="of ours (default %(default)s)")
+    made.add_argument("--streams", default="1,10,20,30", help="of ours; '' for none (default %(default)s)")
     made.add_argument("--whisperlivekit", type=Path, metavar="PROGRAM", help="its whisperlivekit-server")
+    made.add_argument(
+        "--whisperlive", type=Path, metavar="PYTHON", help="of an environment that holds whisper-live"
+    )
+    made.add_argument("--sglang", type=Path, metavar="PYTHON", help="of an environment that holds SGLang")
+    made.add_argument(
+        "--windows",
+        default="5",
+        metavar="S,...",
+        help="for SGLang: audio of one request (default %(default)s)",
+    )
     made.add_argument(
         "--peer-streams", default="1,2,3", help="of the others, until one is late (default %(default)s)"
     )
@@ -57,14 +71,40 @@ async def perform(peer: Peer, plan: Plan, clips: Sequence[Clip], read: Callable[
 
 def lineup(options: argparse.Namespace, language: str) -> list[tuple[Peer, list[int]]]:
     """Who is measured, each with its numbers of streams: the others first. Raises ValueError."""
-    folder = find_weights(options.model)
+    folder, sizes = find_weights(options.model), windows(options.windows)
+    peers: list[Peer] = []
+    if _there(options.whisperlivekit, "--whisperlivekit"):
+        peers.append(WhisperLiveKit(options.whisperlivekit, folder, language))
+    if _there(options.whisperlive, "--whisperlive"):
+        peers.append(WhisperLive(options.whisperlive, folder, language))
+    if _there(options.sglang, "--sglang"):
+        serving = serving_folder(options.model)
+        peers += [Sglang(options.sglang, serving, language, window_s) for window_s in sizes]
     theirs = numbers(options.peer_streams)
-    found: list[tuple[Peer, list[int]]] = []
-    if options.whisperlivekit is not None:
-        if not options.whisperlivekit.is_file():
-            raise ValueError(f"--whisperlivekit {options.whisperlivekit}: no such program")
-        found.append((WhisperLiveKit(options.whisperlivekit, folder, language), theirs))
-    return [*found, (Ours(options.model, language), numbers(options.streams))]
+    found = [(peer, theirs) for peer in peers]
+    if options.streams:
+        found.append((Ours(options.model, language), numbers(options.streams)))
+    if not found:
+        raise ValueError("--streams '': nobody is left to measure; name a peer, or streams of ours")
+    return found
+
+
+def _there(program: Path | None, option: str) -> bool:
+    """Whether it was named; raises ValueError where it is no file."""
+    if program is not None and not program.is_file():
+        raise ValueError(f"{option} {program}: no such program")
+    return program is not None
+
+
+def windows(text: str) -> list[float]:
+    """Seconds of each; raises ValueError."""
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--windows {text}: seconds, separated by commas") from None
+    if not all(1 <= window_s <= 30 for window_s in found):
+        raise ValueError(f"--windows {text}: use 1 to 30 seconds")
+    return found
 
 
 async def run(options: argparse.Namespace, tell: Tell) -> bool:
@@ -94,6 +134,7 @@ async def run(options: argparse.Namespace, tell: Tell) -> bool:
         body = {
             "bench": "peers",
             "environment": report.environment(),
+            "settings": {name: str(value) for name, value in vars(options).items() if name != "run"},
             "steps": [{**asdict(step), "wer": step.errors.rate} for step in steps],
             "held": {name: held(steps, name, options.commit) for name in names(steps)},
         }
@@ -117,7 +158,7 @@ HEAD = (
     "committed p50, s",
     "p95",
     "first text p50",
-    "WER, %",
+    "WER / offline, %",
     "revised, %",
     "CPU s / audio s",
     "RSS MiB",
@@ -133,7 +174,7 @@ def row(step: Judged, commit_s: float) -> list[str]:
         number(step.commit.p50),
         number(step.commit.p95),
         number(step.first.p50),
-        f"{100 * step.errors.rate:.2f}",
+        f"{100 * step.errors.rate:.2f} / {100 * step.offline.rate:.2f}",
         f"{100 * step.revised / max(step.words, 1):.2f}",
         number(step.cpu_s_per_audio_s, 3),
         number(step.rss_max_mib, 0),
@@ -149,11 +190,30 @@ def show(steps: Sequence[Judged], commit_s: float) -> None:
     for step in steps:
         table.add_row(*row(step, commit_s))
     console.print(table)
-    ours = held(steps, names(steps)[-1], commit_s)
-    for name in names(steps)[:-1]:
-        theirs = held(steps, name, commit_s)
-        ratio = f"{ours / theirs:.1f} times as many" if theirs else "it holds none"
-        console.print(f"{names(steps)[-1]} holds {ours} streams, {name} {theirs}: {ratio}")
+    for line in ratios(steps, commit_s):
+        console.print(line)
     for step in steps:
         for fault in step.faults[:5]:
             console.print(f"{step.name}, {step.streams} streams: {fault}", style="red", markup=False)
+
+
+def ratios(steps: Sequence[Judged], commit_s: float) -> list[str]:
+    """Ours beside each of the others: streams held; delay and cost at the first number of each."""
+    first = {step.name: step for step in reversed(steps)}
+    ours = first.pop(OURS, None)
+    if ours is None:
+        return []
+    most, found = held(steps, OURS, commit_s), []
+    for name in filter(first.__contains__, names(steps)):
+        theirs, base = held(steps, name, commit_s), first[name]
+        many = f"{most / theirs:.1f} times as many" if theirs else "it holds none"
+        found.append(f"{OURS} holds {most} streams, {name} {theirs}: {many}")
+        pairs = (
+            ("committed p50", ours.commit.p50, base.commit.p50),
+            ("p95", ours.commit.p95, base.commit.p95),
+            ("CPU", ours.cpu_s_per_audio_s, base.cpu_s_per_audio_s),
+            ("RSS", ours.rss_max_mib, base.rss_max_mib),
+        )
+        shares = [f"{what} {mine / other:.2f}" for what, mine, other in pairs if mine is not None and other]
+        found.append(f"  {ours.streams} of ours / {base.streams} of its: {', '.join(shares)}")
+    return found

@@ -77,11 +77,15 @@ class Judged:
     commit: Summary
     first: Summary
     errors: Errors
+    offline: Errors
+    """Of the same weights over each recording of the same streams, unhurried."""
     words: int
     revised: int
     cpu_s_per_audio_s: float
     rss_max_mib: float
     faults: tuple[str, ...]
+    said: tuple[tuple[str, str], ...]
+    """Of each stream: the reference and what was committed; whoever doubts a difference compares them."""
 
     def holds(self, commit_s: float) -> bool:
         """Whether all words came in time."""
@@ -96,13 +100,16 @@ def judge(
     rss_mib: float,
 ) -> Judged:
     """Sum up; rates come from summed counts."""
-    late, first, errors = list[float](), list[float](), Errors()
+    late, first, errors, offline = list[float](), list[float](), Errors(), Errors()
     for said, heard in streams:
         words = spoken(said, read)
         late += delays(heard, words)
         if heard.first_s is not None and words:
             first.append(heard.first_s - words[0].start_s)
-        errors += score(said.reference, " ".join(heard.words), said.turns[0][1].language)
+        language = said.turns[0][1].language
+        errors += score(said.reference, " ".join(heard.words), language)
+        for _, clip in said.turns:
+            offline += score(clip.reference, read(clip).text, language)
     audio_s = sum(heard.sent_s for _, heard in streams)
     return Judged(
         name,
@@ -111,9 +118,11 @@ def judge(
         summarize(late),
         summarize(first),
         errors,
+        offline,
         sum(len(heard.words) for _, heard in streams),
         sum(heard.revised for _, heard in streams),
         cpu_s / max(audio_s, 1e-9),
         rss_mib,
         tuple(fault for _, heard in streams for fault in heard.faults),
+        tuple((said.reference, " ".join(heard.words)) for said, heard in streams),
     )

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
-
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import WebSocketException
 
 from clients.aio import ClientError
 from clients.audio import BYTES_PER_SECOND, packets
@@ -27,6 +23,7 @@ from streaming.wire.messages import Start
 
 from .judge import Heard
 
+OURS = "seamscribe"
 PACKET_S = 0.1
 START_S = 180.0
 """A peer that loads its model is ready within this."""
@@ -56,7 +53,7 @@ class Ours:
 
     model: str
     language: str
-    name: str = "seamscribe"
+    name: str = OURS
 
     @asynccontextmanager
     async def running(self, streams: int) -> AsyncIterator[tuple[str, int]]:
@@ -81,66 +78,24 @@ class Ours:
         return heard
 
 
-@dataclass(frozen=True, slots=True)
-class WhisperLiveKit:
-    """Its server of that name, with the agreement of two decodes over the same weights: the way in which it
-    runs without a GPU and without a download; everything else as it comes."""
-
-    program: Path
-    weights: Path
-    language: str
-    name: str = "WhisperLiveKit"
-
-    @asynccontextmanager
-    async def running(self, streams: int) -> AsyncIterator[tuple[str, int]]:
-        port = free_port()
-        arguments = [
-            "--host=127.0.0.1",
-            f"--port={port}",
-            "--backend-policy=localagreement",
-            "--backend=faster-whisper",
-            f"--model_dir={self.weights}",
-            f"--lan={self.language}",
-            "--pcm-input",
-            "--warmup-file=",
-        ]
-        async with child([str(self.program), *arguments], f"http://127.0.0.1:{port}/") as pid:
-            yield f"ws://127.0.0.1:{port}/asr", pid
-
-    async def speak(self, url: str, said: Script) -> Heard:
-        heard, loop = Heard(), asyncio.get_running_loop()
-        try:
-            async with connect(url, max_size=None, proxy=None) as line, asyncio.TaskGroup() as group:
-                zero = loop.time()
-                sender = group.create_task(_send(line, said, heard, zero))
-                while True:
-                    # While audio goes out it may be silent for as long as the audio lasts.
-                    wait = None if not sender.done() else LAST_WORDS_S
-                    message = json.loads(await asyncio.wait_for(line.recv(), wait))
-                    if message.get("type") == "ready_to_stop":
-                        break
-                    lines = message.get("lines")
-                    if lines is not None:
-                        committed = " ".join(part.get("text") or "" for part in lines)
-                        heard.tell(committed, message.get("buffer_transcription") or "", loop.time() - zero)
-        except (OSError, TimeoutError, WebSocketException, ExceptionGroup) as error:
-            heard.faults.append(f"{type(error).__name__}: {error}")
-        return heard
-
-
-async def _send(line: ClientConnection, said: Script, heard: Heard, zero: float) -> None:
+async def paced(said: Script, heard: Heard, zero: float) -> AsyncIterator[bytes]:
+    """Packets of a stream, each when its last sample has been spoken; `zero` is the time of the first."""
     loop = asyncio.get_running_loop()
     for packet in packets(said.pieces(), round(PACKET_S * BYTES_PER_SECOND)):
         heard.sent_s += len(packet) / BYTES_PER_SECOND
         await asyncio.sleep(zero + heard.sent_s - loop.time())
-        await line.send(packet)
-    await line.send(b"")
+        yield packet
 
 
 @asynccontextmanager
-async def child(command: Sequence[str], probe: str) -> AsyncIterator[int]:
-    """Another's server as a child process, ready once `probe` answers; its process id."""
-    surroundings = {**os.environ, "HF_HUB_OFFLINE": "1"}
+async def child(
+    command: Sequence[str], ready: Callable[[], bool], more: Mapping[str, str] = MappingProxyType({})
+) -> AsyncIterator[int]:
+    """Another's server as a child process, with `more` variables, once it is `ready`; its process id.
+
+    Raises `OSError` where it ends before, or is not ready in `START_S`.
+    """
+    surroundings = {**os.environ, "HF_HUB_OFFLINE": "1", **more}
     surroundings.pop("PYTHONPATH", None)
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -151,7 +106,7 @@ async def child(command: Sequence[str], probe: str) -> AsyncIterator[int]:
     )
     try:
         async with asyncio.timeout(START_S):
-            while not await asyncio.to_thread(_answers, probe):
+            while not await asyncio.to_thread(ready):
                 if process.returncode is not None:
                     raise OSError(f"{command[0]} ended with status {process.returncode}")
                 await asyncio.sleep(0.5)
@@ -166,13 +121,23 @@ async def child(command: Sequence[str], probe: str) -> AsyncIterator[int]:
             await process.wait()
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
+    """Whether a GET of it succeeds."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=5) as reply:
             return bool(reply.status == 200)
     except (urllib.error.URLError, OSError):
         return False
+
+
+def listens(port: int) -> bool:
+    """Whether somebody takes connections there."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 def free_port() -> int:
