@@ -75,14 +75,14 @@ def arguments(kinds: Any, kind: Callable[..., argparse.ArgumentParser], run: Any
     made.add_argument("--all", action="store_true", help="go on after the first number that is not held")
 
 
-def numbers(text: str) -> list[int]:
-    """Of streams, ascending; raises ValueError."""
+def numbers(text: str, option: str = "--streams") -> list[int]:
+    """What `option` lists, ascending; raises ValueError."""
     try:
         found = sorted({int(part) for part in text.split(",")})
     except ValueError:
-        raise ValueError(f"--streams {text}: whole numbers, separated by commas") from None
+        raise ValueError(f"{option} {text}: whole numbers, separated by commas") from None
     if not found or found[0] < 1:
-        raise ValueError(f"--streams {text}: at least one stream")
+        raise ValueError(f"{option} {text}: at least one")
     return found
 
 

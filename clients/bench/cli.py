@@ -27,7 +27,7 @@ from streaming.wire.messages import Start
 from . import (
     capacity,
     formats,
-    growth,
+    growth_cli,
     kill,
     languages,
     load_cli,
@@ -94,11 +94,7 @@ def parser() -> argparse.ArgumentParser:
     load_cli.arguments(kinds, _kind, _load)
     capacity.arguments(kinds, _kind, _capacity)
     peers.arguments(kinds, _kind, _peers)
-    grow = _kind(kinds, "growth", "cost and memory over an hour, and over silence", _growth)
-    grow.add_argument("--select", default="en")
-    grow.add_argument("--minutes", type=float, default=60)
-    grow.add_argument("--silent-minutes", type=float, default=10)
-    grow.add_argument("--bucket-minutes", type=float, default=5)
+    growth_cli.arguments(kinds, _kind, _growth)
     soak.arguments(kinds, _kind, _soak)
     spoken = _kind(kinds, "languages", "each language in its own script", _languages)
     spoken.add_argument("--select", default=SPOKEN)
@@ -118,9 +114,11 @@ def parser() -> argparse.ArgumentParser:
     killed.add_argument("--pin-language", action="store_true", help="tell the server each clip's language")
     overload.arguments(kinds, _kind, _overload)
     speakers_cli.arguments(kinds, _kind, _speakers, _meeting)
-    kept = kinds.add_parser("table", help="kept live runs as a Markdown table")
+    kept = kinds.add_parser("table", help="kept runs of live and growth as Markdown")
     kept.set_defaults(run=_table, json=None)
-    kept.add_argument("runs", nargs="+", type=Path, metavar="F", help="what bench live --json wrote")
+    kept.add_argument(
+        "runs", nargs="+", type=Path, metavar="F", help="what bench live or growth --json wrote"
+    )
     return made
 
 
@@ -236,35 +234,7 @@ async def _load(options: argparse.Namespace) -> int:
 
 
 async def _growth(options: argparse.Namespace) -> int:
-    clips = build(options.audio, options.select, 1, tell)
-    runs = []
-    async with server(options) as target:
-        for name, blocks in (
-            (f"{options.minutes:g} minutes of speech", growth.speech(clips, 60 * options.minutes)),
-            (f"{options.silent_minutes:g} minutes of silence", growth.silence(60 * options.silent_minutes)),
-        ):
-            tell(name)
-            bucket_s = 60 * options.bucket_minutes
-            playback, gauge = await growth.grow(target.url, target.pid or None, name, blocks, bucket_s)
-            growth.show(playback, gauge)
-            runs.append((playback, gauge))
-    if options.json:
-        body = {
-            "bench": "growth",
-            "environment": report.environment(),
-            "runs": [
-                {
-                    "name": playback.name,
-                    "buckets": [asdict(bucket) for bucket in gauge.buckets],
-                    "faults": playback.faults(),
-                    "words": len(playback.captions.transcript),
-                }
-                for playback, gauge in runs
-            ],
-        }
-        report.write_json(options.json, body)
-    silent = runs[-1][0]
-    return EXIT_FAULT if silent.captions.transcript or any(p.faults() for p, _ in runs) else EXIT_OK
+    return EXIT_OK if await growth_cli.run(options, server, tell) else EXIT_FAULT
 
 
 async def _soak(options: argparse.Namespace) -> int:
@@ -340,9 +310,9 @@ async def _meeting(options: argparse.Namespace) -> int:
 
 async def _table(options: argparse.Namespace) -> int:
     try:
-        print(markdown.table([json.loads(path.read_text(encoding="utf-8")) for path in options.runs]), end="")
+        print(markdown.page([json.loads(path.read_text(encoding="utf-8")) for path in options.runs]), end="")
     except KeyError as error:
-        tell(f"not a run of bench live: it lacks {error}")
+        tell(f"neither a run of bench live nor of growth: it lacks {error}")
         return EXIT_NOTHING
     return EXIT_OK
 

@@ -1,10 +1,13 @@
-"""`bench table F...`: kept runs of `bench live` as one Markdown table, for the README. PURE."""
+"""`bench table F...`: kept runs as Markdown: those of `bench live` one table, each of `bench growth` a table
+and its plots. PURE."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from . import growth_page
+from .growth_page import grid
 from .report import number
 
 HEADER = (
@@ -24,10 +27,16 @@ HEADER = (
 )
 
 
+def page(runs: Sequence[dict[str, Any]]) -> str:
+    """All of them, the live ones first. Raises `KeyError` for a document that is of neither kind."""
+    grown = [growth_page.markdown(run) for run in runs if run.get("bench") == "growth"]
+    live = [run for run in runs if run.get("bench") != "growth"]
+    return "\n".join([*([table(live)] if live else []), *grown])
+
+
 def table(runs: Sequence[dict[str, Any]]) -> str:
     """One row a run; seconds, percent, MiB. Raises `KeyError` for a document that is no live run."""
-    lines = [HEADER, tuple("---" for _ in HEADER), *map(_row, runs)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return grid(HEADER, map(_row, runs))
 
 
 def _row(run: dict[str, Any]) -> tuple[str, ...]:

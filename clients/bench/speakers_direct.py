@@ -7,6 +7,7 @@ evidence of the same windows at once.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from time import thread_time
 
 import numpy as np
 
@@ -75,6 +76,31 @@ def link(heard: Heard, seconds: float, settings: LinkerSettings) -> Linked:
         shown = now
     linker.freeze(end)
     return Linked(spoken(linker.turns(0, end)), revisions, linker.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """CPU of telling the voices of one recording apart, as a live stream."""
+
+    windows: int
+    encoder_s: float
+    """All windows."""
+    linker_s: float
+    slowest_s: float
+    """The window that took the linker longest."""
+    found: int
+    """Speakers, of however many there are."""
+
+
+async def cost(audio: Audio) -> Cost:
+    """Hear a recording (float32, 16 kHz) with the server's own settings."""
+    heard, linker = await listen(audio, ListeningSettings()), Linker(LinkerSettings())
+    took = []
+    for window in heard.windows:
+        begun = thread_time()
+        linker.hear(window)
+        took.append(thread_time() - begun)
+    return Cost(len(took), heard.cpu_s, sum(took), max(took, default=0.0), linker.count)
 
 
 def _cells(linker: Linker, end: int) -> list[int | None]:

@@ -295,20 +295,43 @@ def test_bench_finds_out_at_once_that_its_result_cannot_be_kept(
 def test_bench_table_takes_live_runs_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.json").write_text("{}", encoding="utf-8")
     assert bench.main(["table", str(tmp_path / "x.json")]) == 2
-    assert "not a run of bench live" in capsys.readouterr().err
+    assert "neither a run of bench live nor of growth: it lacks" in capsys.readouterr().err
 
 
-def test_bench_growth_cuts_buckets_and_silence_stays_silent(tmp_path: Path) -> None:
+def test_bench_growth_cuts_buckets_and_silence_stays_silent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     kept = tmp_path / "growth.json"
     options = ["--audio", str(manifest(tmp_path)), "--select", ".wav", "--json", str(kept)]
     minutes = ["--minutes", "1", "--silent-minutes", "1", "--bucket-minutes", "0.25"]
     assert bench.main(["growth", *options, *minutes, *FAKE]) == 0
-    spoken, silent = json.loads(kept.read_text(encoding="utf-8"))["runs"]
+    body = json.loads(kept.read_text(encoding="utf-8"))
+    spoken, silent = body["runs"]
     assert len(spoken["buckets"]) >= 3
     assert spoken["buckets"][-1]["until_s"] == 60
     assert spoken["words"] > 50
     assert silent["words"] == 0
     assert spoken["faults"] == silent["faults"] == []
+    said = capsys.readouterr().out
+    assert "| silence, 1 min |" in said
+    assert said.count("xychart-beta") == 2
+    assert bench.main(["table", str(kept)]) == 0
+    assert capsys.readouterr().out.strip() == said.strip()
+
+
+def test_bench_growth_against_streams_has_a_row_for_each_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "growth.json"
+    options = ["--audio", str(manifest(tmp_path)), "--select", ".wav", "--json", str(kept)]
+    streams = ["--against", "streams", "--streams", "2,1", "--seconds", "4", "--ramp", "0.5"]
+    assert bench.main(["growth", *options, *streams, *FAKE]) == 0
+    body = json.loads(kept.read_text(encoding="utf-8"))
+    assert [row[0] for row in body["rows"]] == ["1", "2"]
+    assert [step["faults"] for step in body["steps"]] == [[], []]
+    assert all(step["cpu_s_per_audio_s"] > 0 for step in body["steps"])
+    assert body["idle_cpu_s_per_s"] >= 0
+    assert "Streams at once (--engine fake)" in capsys.readouterr().out
 
 
 def test_bench_formats_ends_every_file_in_text_or_an_error(
