@@ -26,6 +26,8 @@ from engine.sglang.launcher import server_command
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = LaunchSettings(running=8, queued=64, chunk=256)
 CPU = Machine()
+ANSWER_S = 60.0
+"""What is asked here is answered by then, on a machine that has other work too."""
 
 
 def client(transport: Any, folder: Path, **more: Any) -> SglangRecognizer:
@@ -38,7 +40,8 @@ class Child:
 
     def __init__(self, folder: Path) -> None:
         port = free_port()
-        flags = {"enable_metrics": True, "port": port}
+        # What it does is told at once, not every fifteen steps: `busy` asks for it.
+        flags = {"enable_metrics": True, "load_snapshot_publish_interval": 1, "port": port}
         self._command, added = server_command(folder, open_serving(folder).facts, CPU, SMALL, flags)
         assert self._command[0] == sys.executable
         self._environment = os.environ | added | {"PYTHONPATH": str(ROOT)}
@@ -63,6 +66,18 @@ class Child:
                     await asyncio.sleep(0.25)
         await transport.close()
 
+    @property
+    def runs(self) -> bool:
+        return self._process is not None
+
+    async def busy(self) -> bool:
+        """Whether it decodes now, as its scheduler says; one that was ended does not."""
+        if not self.runs:
+            return False
+        async with httpx.AsyncClient(base_url=self.url, trust_env=False, timeout=ANSWER_S) as asking:
+            loads = (await asking.get("/v1/loads", params={"include": "core"})).json()["loads"]
+        return any(one["num_running_reqs"] for one in loads)
+
     async def end(self, how: signal.Signals = signal.SIGTERM) -> None:
         """Signal the process and its workers, and wait."""
         child, self._process = self._process, None
@@ -82,7 +97,7 @@ class Router:
             *("--port", str(port), "--prometheus-host", "127.0.0.1", "--prometheus-port", str(counts)),
             *("--worker-urls", *servers, *flags),
         )
-        self._http = httpx.AsyncClient(base_url=self.url, trust_env=False)
+        self._http = httpx.AsyncClient(base_url=self.url, trust_env=False, timeout=ANSWER_S)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Router]:

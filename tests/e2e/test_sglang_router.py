@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -35,15 +35,17 @@ pytest.importorskip("redis", reason="needs the extra redis")
 from redis.asyncio import Redis
 
 from .sglang_sessions import pcm
-from .sglang_site import ROOT, Child, Router
+from .sglang_site import ANSWER_S, ROOT, Child, Router
 from .test_sglang_speech import read
 
 RUNS = int(os.environ.get("SEAMSCRIBE_RUNS", "1"))
 """Each way to lose a front and a server so often."""
+WAIT_S = 900.0
+"""For whatever comes at last: the machine may have much other work, or stand still for minutes."""
 
 pytestmark = [
     pytest.mark.sglang,
-    pytest.mark.timeout(600 * RUNS),
+    pytest.mark.timeout(WAIT_S * (1 + RUNS)),
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.skipif(find_spec("sglang_router") is None, reason="SGLang has its own environment"),
     needs_data,
@@ -80,19 +82,40 @@ class Fleet:
         await until(well)
         await until(living)
 
+    async def mend(self) -> None:
+        """Start and add what is not there, and return once it is."""
+        there = await self.router.servers()
+        for server in self.servers:
+            if not server.runs:
+                await server.start()
+            elif server.url not in there:
+                await self.router.add(server.url)
+        await self.whole()
+
+    async def busy(self) -> Child:
+        """The server that decodes, as soon as one does."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                for server in self.servers:
+                    if await server.busy():
+                        return server
+                await asyncio.sleep(0.005)
+
     async def answers(self, status: int, why: str) -> None:
         """Return once a front says so when asked whether it is ready."""
 
         async def told() -> bool:
-            async with httpx.AsyncClient(base_url=self.fronts.url, trust_env=False) as asking:
+            async with httpx.AsyncClient(
+                base_url=self.fronts.url, trust_env=False, timeout=ANSWER_S
+            ) as asking:
                 answer = await asking.get("/readyz")
             return answer.status_code == status and why in answer.text
 
         await until(told)
 
 
-async def until(true: Callable[[], Awaitable[bool]], seconds: float = 300.0) -> None:
-    async with asyncio.timeout(seconds):
+async def until(true: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(WAIT_S):
         while not await true():  # noqa: ASYNC110 - other processes do not tell
             await asyncio.sleep(0.2)
 
@@ -124,13 +147,14 @@ async def started(folder: Path) -> AsyncIterator[Child]:
         await child.end()
 
 
-Strike = Callable[[str], Awaitable[None]]
+Strike = Callable[[str], Coroutine[None, None, None]]
 
 
 async def meeting(url: str, audio: Audio, strike: Strike | None = None) -> Captions:
-    """A session that is flushed in the middle; `strike` gets its id while the rest waits to be decoded."""
+    """A session that is flushed in the middle; `strike` gets its id when the rest comes in, and is done
+    before it ends."""
     captions, middle = Captions(), len(audio) // 2
-    async with connect(url, Start(language="en")) as stream, asyncio.timeout(300):
+    async with connect(url, Start(language="en")) as stream, asyncio.timeout(WAIT_S):
         captions.receive(stream.ready)
         await stream.send(pcm(audio[:middle]))
         await stream.flush("first")
@@ -140,12 +164,13 @@ async def meeting(url: str, audio: Audio, strike: Strike | None = None) -> Capti
                 break
         before = captions.committed
         assert before
-        await stream.send(pcm(audio[middle:]))
-        if strike is not None:
-            await strike(stream.ready.session)
-        await stream.end()
-        async for message in stream:
-            captions.receive(message)
+        async with asyncio.TaskGroup() as beside:
+            striking = beside.create_task(strike(stream.ready.session)) if strike is not None else None
+            await stream.send(pcm(audio[middle:]))
+            await stream.end()
+            async for message in stream:
+                captions.receive(message)
+            assert striking is None or striking.done(), "the session was over before all was lost"
         assert stream.resumes >= (strike is not None)
     assert captions.committed.startswith(before)
     assert captions.faults == []
@@ -172,29 +197,37 @@ async def test_a_front_and_a_server_are_lost_and_nothing_with_them() -> None:
     """Often enough that the engines' start is paid once: one server is drained and comes back, one is killed;
     at the end, and only then, nobody is left to decode."""
     audio = read(DATA / "formats" / "jfk-44k1-stereo-24bit.flac")
+    since = time.monotonic()
     async with fleet() as all:
+        note(f"{RUNS} runs, all up after {time.monotonic() - since:.0f} s")
         undisturbed = words((await meeting(all.fronts.url, audio)).committed)
         for run in range(RUNS):
-            lost = all.servers[run % 2]
-            for way in (drained, killed):
-                captions = await meeting(all.fronts.url, audio, partial(way, all, lost))
+            for lose in (drained, killed):
+                since = time.monotonic()
+                captions = await meeting(all.fronts.url, audio, partial(lose, all))
                 assert distance(undisturbed, words(captions.committed)) <= 1, captions.committed
-                if way is drained:
-                    await all.router.add(lost.url)
-                elif run + 1 < RUNS:
-                    await lost.start()
-                if way is drained or run + 1 < RUNS:
-                    await all.whole()
-                sys.stderr.write(
-                    f"{time.strftime('%X')} run {run + 1} {way.__name__}: {captions.committed}\n"
+                took = time.monotonic() - since
+                if lose is drained or run + 1 < RUNS:
+                    await all.mend()
+                mended = time.monotonic() - since - took
+                note(
+                    f"run {run + 1} {lose.__name__}: {took:.1f} s, whole again {mended:.1f} s later:"
+                    f" {captions.committed}"
                 )
         await all.answers(200, "")
-        await all.servers[(RUNS - 1) % 2 - 1].end(signal.SIGKILL)
+        (last,) = (server for server in all.servers if server.runs)
+        await last.end(signal.SIGKILL)
         await all.answers(503, "engine")
 
 
-async def drained(all: Fleet, server: Child, session: str) -> None:
-    """As an operator stops them: the front by SIGTERM, the server once the router sends it nothing more."""
+def note(text: str) -> None:
+    sys.stderr.write(f"{time.strftime('%X')} {text}\n")
+
+
+async def drained(all: Fleet, session: str) -> None:
+    """As an operator stops them, in the middle of a decode: the front by SIGTERM, the server by telling the
+    router to send it nothing more."""
+    server = await all.busy()
     owner(all.fronts, session).terminate()
     await all.router.remove(server.url)
 
@@ -204,7 +237,10 @@ async def drained(all: Fleet, server: Child, session: str) -> None:
     await until(gone)
 
 
-async def killed(all: Fleet, server: Child, session: str) -> None:
-    """Both by SIGKILL, the server while it decodes for the session."""
-    owner(all.fronts, session).kill()
-    await server.end(signal.SIGKILL)
+async def killed(all: Fleet, session: str) -> None:
+    """Both by SIGKILL: the server while it decodes for the session, then, while the other one decodes that
+    again, the front."""
+    front = owner(all.fronts, session)
+    await (await all.busy()).end(signal.SIGKILL)
+    await all.busy()
+    front.kill()
