@@ -105,7 +105,7 @@ def repetition(ids: Sequence[int], limits: GuardLimits) -> int | None:
 def weight(text: str, limits: GuardLimits) -> float:
     """How much speech `text` stands for, in characters of an alphabet."""
     spoken = limits.markup.sub("", text) if limits.markup else text
-    dense = sum(1 for char in spoken if is_unspaced(char))
+    dense = 0 if spoken.isascii() else sum(1 for char in spoken if is_unspaced(char))
     return len(spoken) - dense + dense * limits.dense
 
 

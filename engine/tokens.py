@@ -79,6 +79,7 @@ class FileTokens:
         }
         self._ranks: dict[str, int] = tokenizer.get_vocab(with_added_tokens=False)
         self._merged = lru_cache(maxsize=20_000)(self._merge)
+        self._spelled = lru_cache(maxsize=100_000)(self._spell)
 
     @classmethod
     def open(cls, path: Path) -> FileTokens:
@@ -99,6 +100,9 @@ class FileTokens:
         return found
 
     def piece(self, token_id: int) -> bytes:
+        return self._spelled(token_id)
+
+    def _spell(self, token_id: int) -> bytes:
         name = self.name(token_id)
         if name is None or token_id in self._special:
             return b""

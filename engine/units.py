@@ -6,6 +6,7 @@ the token sequence it came from, so that token times become unit times. PURE.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +30,10 @@ _STACKERS = "\u1039\u17d2\u200d"
 """Signs after which the next character belongs to the same cluster."""
 _TRAILING_VOWELS = "\u0e30\u0e32\u0e33\u0e45\u0eb0\u0eb2\u0eb3"
 """Letters by category, yet unreadable without the consonant before them."""
+
+
+_PLAIN = re.compile(r"[0-9A-Za-z]+|.", re.DOTALL)
+"""The letters of a word in an alphabet of single bytes stay together, whatever stands around them."""
 
 
 def letters(text: str) -> str:
@@ -69,6 +74,8 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class _Char:
+    """One character, or several that `_PLAIN` keeps together; the first tells where they belong."""
+
     text: str
     start: float
     end: float
@@ -107,10 +114,11 @@ def split_units(pieces: Sequence[bytes]) -> list[Unit]:
 def _place(units: list[_Open], chars: Sequence[_Char], index: int, gap: bool) -> None:
     """Put one visible character into the unit it belongs to."""
     char = chars[index]
+    first = char.text[0]
     last = units[-1] if units else None
-    if last is not None and not gap and _clings(char.text, last.text[-1]):
+    if last is not None and not gap and _clings(first, last.text[-1]):
         last.add(char.text, char.end)
-    elif is_punctuation(char.text):
+    elif is_punctuation(first):
         opening = _opens(chars, index, gap or last is None)
         if last is None or (opening and (gap or last.solo or _is_bracket(char.text))):
             solo = last is not None and last.solo
@@ -118,7 +126,7 @@ def _place(units: list[_Open], chars: Sequence[_Char], index: int, gap: bool) ->
         else:
             last.add(f" {char.text}" if gap else char.text, char.end)
     else:
-        solo = is_unspaced(char.text)
+        solo = is_unspaced(first)
         if last is not None and not gap and (last.opening or not (solo or last.solo)):
             last.add(char.text, char.end)
             last.opening = False
@@ -144,7 +152,7 @@ def _opens(chars: Sequence[_Char], index: int, fresh: bool) -> bool:
     for char in chars[index + 1 :]:
         if char.text.isspace():
             return False
-        if not is_punctuation(char.text):
+        if not is_punctuation(char.text[0]):
             return True
     return False
 
@@ -158,6 +166,11 @@ def _characters(pieces: Sequence[bytes]) -> list[_Char]:
         # The space before a word takes none of its time.
         lead = len(piece) - len(piece.lstrip())
         width = max(len(piece) - lead, 1)
+        if piece.isascii() and not assembler.held and not (chars and chars[-1].text in _STACKERS):
+            for run in _PLAIN.finditer(piece.decode("ascii")):
+                low, high = max(run.start() - lead, 0), max(run.end() - lead, 0)
+                chars.append(_Char(run.group(), token + low / width, token + high / width))
+            continue
         for offset in range(len(piece)):
             starts.append(token + max(offset - lead, 0) / width)
             text = assembler.feed(piece[offset : offset + 1])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from engine.contract import Word
 
@@ -18,7 +19,12 @@ from .spans import to_samples
 
 def key(word: Word) -> str:
     """What two decodes must agree on: letters and digits, without case, width and punctuation."""
-    text = unicodedata.normalize("NFKC", word.text).casefold()
+    return _key(word.text)
+
+
+@lru_cache(maxsize=10_000)
+def _key(text: str) -> str:
+    text = unicodedata.normalize("NFKC", text).casefold()
     return "".join(c for c in text if unicodedata.category(c)[0] in "LNM") or text
 
 

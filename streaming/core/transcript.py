@@ -44,7 +44,14 @@ class Transcript:
 
     def before(self, sample: int, reach: int) -> str:
         """Text of the words between `sample - reach` and `sample`: the context of a window from there."""
-        return join([w for w in self._recent if 2 * (sample - reach) <= w.start + w.end < 2 * sample])
+        words = []
+        for word in reversed(self._recent):
+            middle = word.start + word.end
+            if middle < 2 * (sample - reach):
+                break
+            if middle < 2 * sample:
+                words.append(word)
+        return join(words[::-1])
 
 
 @dataclass(slots=True)

@@ -53,6 +53,14 @@ def test_a_word_spans_its_tokens_and_the_space_before_costs_nothing() -> None:
     ]
 
 
+def test_two_words_of_one_token_share_its_time_letter_by_letter() -> None:
+    assert units(" ab cde") == [Unit("ab", True, 0.0, 2 / 6), Unit("cde", True, 3 / 6, 1.0)]
+
+
+def test_only_the_first_letter_behind_a_joiner_clings_to_it() -> None:
+    assert texts("天\u200d", "aa", "好") == ["天\u200da", "a", "好"]
+
+
 def test_characters_share_a_token_or_need_several() -> None:
     first, second = "今天".encode(), "好".encode()
     found = split_units([first, second[:1], second[1:]])
