@@ -34,9 +34,7 @@ SECONDS = {"streams": 30.0, "speakers": 300.0}
 def arguments(kinds: Any, kind: Callable[..., argparse.ArgumentParser], run: Any) -> None:
     made = kind(kinds, "growth", "cost per audio second as one thing grows", run)
     made.add_argument("--against", choices=SELECT, default="length", help="what grows (default %(default)s)")
-    made.add_argument(
-        "--select", help="as for live (length), load (streams); people with this in their paths"
-    )
+    made.add_argument("--select", help="as for live (length), load (streams); parts of paths (speakers)")
     made.add_argument("--minutes", type=float, default=60, help="length: of speech (default %(default)s)")
     made.add_argument("--silent-minutes", type=float, default=10, help="length (default %(default)s)")
     made.add_argument("--bucket-minutes", type=float, default=1, help="length (default %(default)s)")

@@ -20,10 +20,12 @@ SELECT = "utterances_en/"
 
 
 def people(rows: Sequence[Row], select: str) -> list[list[Row]]:
-    """The utterances of each reader whose paths hold `select`; who reads longest comes first."""
+    """The utterances of each reader whose paths hold one of the parts of `select` (separated by commas); who
+    reads longest comes first."""
     mine: dict[str, list[Row]] = {}
+    parts = [part.strip() for part in select.split(",") if part.strip()]
     for row in sorted(rows, key=lambda row: row.name):
-        if select in row.name and row.speakers and row.text:
+        if any(part in row.name for part in parts) and row.speakers and row.text:
             mine.setdefault(row.speakers, []).append(row)
     return sorted(mine.values(), key=lambda said: -sum(row.duration_s for row in said))
 

@@ -126,6 +126,8 @@ def test_people_are_those_who_read_longest() -> None:
     assert [said[0].speakers for said in found] == ["b", "c", "a"]
     assert [turn.name[-6] for turn in found[1]] == ["1", "2"]
     assert growth_people.people(rows, "elsewhere/") == []
+    two = growth_people.people(rows, "/a-, /c-2")
+    assert [[turn.name[-8:-5] for turn in said] for said in two] == [["a-1"], ["c-2"]]
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=20), st.integers(1, 400), st.integers())
