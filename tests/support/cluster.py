@@ -20,6 +20,8 @@ from .waiting import until
 
 SERVE = ("-m", "streaming", "serve", "--port", "0")
 FAKE = ("--engine", "fake")
+UP_S = 600.0
+"""Until they listen: two seconds, minutes on a machine that has other work or stands still."""
 
 
 @dataclass
@@ -50,7 +52,7 @@ async def crew(count: int, redis: str, *arguments: str, **environment: str) -> A
     )
     try:
         assert process.stdout is not None
-        line = (await asyncio.wait_for(process.stdout.readline(), 90)).decode()
+        line = (await asyncio.wait_for(process.stdout.readline(), UP_S)).decode()
         found = re.search(r"http://[\d.]+:\d+", line)
         assert found, line
         yield Crew(found.group(), redis, psutil.Process(process.pid))
