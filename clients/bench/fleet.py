@@ -2,9 +2,9 @@
 
 Meetings come at one balancer, which sends each to any front; a front lets it in, or not, by the server's own
 rules (`sessions.capacity`), and makes refreshes rarer by the dispatcher's own (`LoadGauge`). Decodes go to
-the less busy of two engines, as SGLang's router does it (`power_of_two`). Only the engine is a model: it
-takes all that wait, up to `most` at once, and is done after `base_s` and `each_s` for each of them. The two
-are fitted to what one H200 was measured to do, and so is how its time varies; `--check` shows both.
+the engines in turn, as SGLang's router does it (`round_robin`). Only the engine is a model: it takes all that
+wait, up to `most` at once, and is done after `base_s` and `each_s` for each of them. The two are fitted to
+what one H200 was measured to do, and so is how its time varies; `--check` shows both.
 
 Seeded: the same options give the same figures. Time passes in steps of `STEP_S`.
 """
@@ -35,6 +35,8 @@ SPREAD = (-0.125, 0.5)
 """Of a batch's time around what its size makes it: lognormal, with the mean 1."""
 SPEECH_S, PAUSE_S = 8.0, 2.0
 """Mean lengths, each exponential."""
+
+ROUTING = ("turn", "two", "any")
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -70,6 +72,8 @@ class Fleet:
     """Engines lost at once when all have come and half of `hold_s` is over."""
     admission: bool = True
     seed: int = 1
+    routing: str = "turn"
+    """One of `ROUTING`: to each in turn, to the less busy of two, to any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,7 @@ class Run:
         self.live: Ints = np.zeros(fleet.fronts, np.int64)
         self.queues: list[deque[int]] = [deque() for _ in range(fleet.engines)]
         self.batches: list[list[int]] = [[] for _ in range(fleet.engines)]
+        self.turn = 0
         self.load: Ints = np.zeros(fleet.engines, np.int64)
         self.free_at: Floats = np.zeros(fleet.engines)
         self.alive: Ints = np.arange(fleet.engines)
@@ -211,16 +216,25 @@ class Run:
                 self._send(np.array(first, np.int64))
 
     def _send(self, ids: Ints) -> None:
-        """To the less busy of two engines."""
+        """To engines, as `routing` says."""
         if not len(ids):
             return
         np.add.at(self.running, self.home[ids], 1)
         self.begun[ids] = self.now
-        pairs = self.alive[self.draw.integers(0, len(self.alive), (2, len(ids)))]
-        chosen = np.where(self.load[pairs[0]] <= self.load[pairs[1]], pairs[0], pairs[1])
+        chosen = self._chosen(len(ids))
         np.add.at(self.load, chosen, 1)
         for id, engine in zip(ids.tolist(), chosen.tolist(), strict=True):
             self.queues[engine].append(id)
+
+    def _chosen(self, count: int) -> Ints:
+        if self.fleet.routing == "turn":
+            self.turn += count
+            return self.alive[np.arange(self.turn - count, self.turn) % len(self.alive)]
+        one, other = self.alive[self.draw.integers(0, len(self.alive), (2, count))]
+        if self.fleet.routing == "two":
+            one = np.where(self.load[one] <= self.load[other], one, other)
+        chosen: Ints = one
+        return chosen
 
     # -- engines ---------------------------------------------------------------------------------
 
@@ -324,6 +338,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--hold", type=float, default=60.0, help="seconds that it goes on then")
     parser.add_argument("--lose", type=int, default=0, help="engines lost in the middle of that")
     parser.add_argument("--open", action="store_true", help="let everybody in")
+    parser.add_argument("--routing", choices=ROUTING, default="turn", help="turn, the less busy of two, any")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(argv)
     if options.check:
@@ -340,6 +355,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         options.lose,
         not options.open,
         options.seed,
+        options.routing,
     )
     print(json.dumps({"fleet": asdict(fleet), "outcome": asdict(simulate(fleet))}))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from clients.bench.fleet import ENGINES, MEASURED, Fleet, Run, simulate
+from clients.bench.fleet import ENGINES, MEASURED, ROUTING, Fleet, Run, simulate
 
 SMALL = Fleet(
     sessions=600, engines=2, fronts=3, slots=64, arrive_s=20.0, hold_s=20.0, engine=ENGINES["tiny.en"]
@@ -54,3 +54,9 @@ def test_who_does_not_fit_is_refused_and_the_others_do_not_suffer() -> None:
     assert 500 < kept.sessions < 1400
     assert kept.refusals > 1000
     assert kept.p95_s < 0.6 * all_in.p95_s
+
+
+def test_who_knows_which_engine_is_less_busy_answers_sooner() -> None:
+    crowd = replace(SMALL, engines=8, sessions=2400)
+    turn, two, some = (simulate(replace(crowd, routing=name)).p99_s for name in ROUTING)
+    assert two < turn < some

@@ -27,6 +27,8 @@ from engine.contract import Audio
 from engine.sglang.bench.clips import distance, words
 from engine.sglang.folders import serving_folder
 from streaming.wire.messages import Flushed, Start
+from tests.engine.sglang.scripted import site
+from tests.engine.sglang.test_router import unending
 from tests.support.cluster import Crew, crew, owner, redis_server
 from tests.support.data import DATA, needs_data
 
@@ -73,13 +75,10 @@ class Fleet:
     async def whole(self) -> None:
         """Return once the router has two servers that are well, and Redis two fronts that live."""
 
-        async def well() -> bool:
-            return list((await self.router.servers()).values()) == [True, True]
-
         async def living() -> bool:
             return len(await self.redis.keys("seamscribe:p:*")) == 2
 
-        await until(well)
+        await both(self.router)
         await until(living)
 
     async def mend(self) -> None:
@@ -118,6 +117,15 @@ async def until(true: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(WAIT_S):
         while not await true():  # noqa: ASYNC110 - other processes do not tell
             await asyncio.sleep(0.2)
+
+
+async def both(router: Router) -> None:
+    """Return once it has two servers that are well."""
+
+    async def well() -> bool:
+        return list((await router.servers()).values()) == [True, True]
+
+    await until(well)
 
 
 @asynccontextmanager
@@ -191,6 +199,24 @@ def test_the_shipped_options_are_options() -> None:
     for command in (COMPOSED, router["spec"]["template"]["spec"]["containers"][0]["args"]):
         assert command[:3] == ["python", "-m", "sglang_router.launch_router"]
         parser.parse_args(command[3:])
+
+
+async def test_streams_are_spread_evenly() -> None:
+    """The router does not count what it streams, and asks servers for their load where SGLang 0.5.23 has no
+    such page: to it the less busy of two would be any of them."""
+    async with AsyncExitStack() as stack:
+        sites = [await stack.enter_async_context(site(unending)) for _ in range(2)]
+        router = await stack.enter_async_context(Router([one.url for one in sites], FLAGS).running())
+        await both(router)
+        asking = await stack.enter_async_context(
+            httpx.AsyncClient(base_url=router.url, trust_env=False, timeout=ANSWER_S)
+        )
+        for _ in range(20):
+            await stack.enter_async_context(
+                asking.stream("POST", "/generate", json={"text": "", "stream": True})
+            )
+            one, two = (len(server.asked) for server in sites)
+            assert abs(one - two) <= 1
 
 
 async def test_a_front_and_a_server_are_lost_and_nothing_with_them() -> None:
