@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -20,6 +21,7 @@ from engine.policies.opening import open_serving
 from engine.sglang.client import ClientSettings, SglangRecognizer
 from engine.sglang.flags import LaunchSettings, Machine, environment, plan_flags
 from engine.sglang.http import HttpTransport
+from engine.sglang.http1 import Endpoint
 from engine.sglang.inproc import InprocTransport, open_inproc
 from engine.sglang.launcher import server_command
 
@@ -48,6 +50,8 @@ class Child:
         self._environment = os.environ | added | {"PYTHONPATH": str(ROOT)}
         self._process: subprocess.Popen[bytes] | None = None
         self.url = f"http://127.0.0.1:{port}"
+        self._asking = Endpoint(self.url)
+        """On a connection that is kept: a decode may be over in a tenth of a second."""
 
     async def start(self) -> None:
         """Returns when it serves."""
@@ -75,9 +79,8 @@ class Child:
         """Whether it decodes now, as its scheduler says; one that was ended does not."""
         if not self.runs:
             return False
-        async with httpx.AsyncClient(base_url=self.url, trust_env=False, timeout=ANSWER_S) as asking:
-            loads = (await asking.get("/v1/loads", params={"include": "core"})).json()["loads"]
-        return any(one["num_running_reqs"] for one in loads)
+        _, answer = await self._asking.fetch("GET", "/v1/loads?include=core")
+        return any(one["num_running_reqs"] for one in json.loads(answer)["loads"])
 
     async def end(self, how: signal.Signals = signal.SIGTERM) -> None:
         """Signal the process and its workers, and wait."""
@@ -85,6 +88,7 @@ class Child:
         if child is not None:
             os.killpg(child.pid, how) if how is signal.SIGKILL else child.terminate()
             await asyncio.to_thread(child.wait, 60)
+        self._asking.close()
 
 
 class Router:
