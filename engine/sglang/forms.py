@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import msgspec
@@ -43,7 +44,16 @@ class Sglang:
     aborts = True
 
     def call(self, request: Request) -> Call:
-        return Call("/generate", msgspec.json.encode(generate_body(request)), JSON, lambda: part_of)
+        return Call("/generate", generate_json(request), JSON, lambda: part_of)
+
+
+def generate_json(request: Request) -> bytes:
+    """`generate_body` as JSON. Of base64 no character needs an escape: a library that looks at each of a few
+    hundred thousand would take half as long again as writing them does."""
+    body = generate_body(replace(request, pcm=b""))
+    head = msgspec.json.encode(body["audio_data"])[:-1]
+    body["audio_data"] = msgspec.Raw(b"".join((head, base64.b64encode(request.pcm), b'"')))
+    return msgspec.json.encode(body)
 
 
 def generate_body(request: Request) -> dict[str, Any]:

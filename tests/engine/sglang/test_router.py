@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine.sglang.forms import generate_body
+from engine.sglang.forms import generate_body, generate_json
 from engine.sglang.http import HttpSettings, HttpTransport
 from engine.sglang.payload import read_options
 from engine.sglang.transport import Part
@@ -81,3 +81,8 @@ def test_nothing_is_asked_in_fields_that_a_router_leaves_out() -> None:
     body = generate_body(request(sampling={"max_new_tokens": 9, "custom_params": {"window_s": 30.0}}))
     assert body["sampling_params"] == {"max_new_tokens": 9}
     assert read_options(body["audio_data"]) == {"window_s": 30.0}
+
+
+def test_the_bytes_that_are_sent_are_that_body() -> None:
+    asked = request(pcm=bytes(range(256)), sampling={"custom_params": {"said": 'so "it" is'}})
+    assert json.loads(generate_json(asked)) == json.loads(json.dumps(generate_body(asked)))
