@@ -25,8 +25,8 @@ from .report import number
 
 LENGTHS_MIN = (1.0, 10.0, 60.0, 480.0)
 """The table has a row from each of these to the next."""
-PARTS = 24
-"""Of a plot, at the most."""
+PARTS = 16
+"""Of a plot, at the most; of more the labels run together."""
 _BLOCK = RATE  # one second
 
 
@@ -155,7 +155,7 @@ def curve(model: str, spoken: Sequence[Bucket], silent: Sequence[Bucket]) -> Cur
     """Both runs: speech by its length, then silence as one row."""
     until_s = spoken[-1].until_s if spoken else 0.0
     stretches = merged(spoken, [60 * length for length in LENGTHS_MIN])
-    ends = ["0", *(f"{bucket.until_s / 60:.4g}" for bucket in stretches)]
+    ends = ["0", *(f"{bucket.until_s / 60:.3g}" for bucket in stretches)]
     names = [f"{begin} to {end} min" for begin, end in pairwise(ends)]
     quiet = merged(silent, [])
     names += [f"silence, {bucket.until_s / 60:.4g} min" for bucket in quiet]

@@ -10,6 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+STYLE = '%%{init: {"themeVariables": {"xyChart": {"plotColorPalette": "#2f81f7"}}}}%%'
+"""The default's line is hardly seen on white."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plot:
@@ -62,7 +65,7 @@ def chart(plot: Plot) -> str:
     places = ", ".join(f'"{at}"' for at, _ in told)
     heights = ", ".join(f"{high:.4g}" for _, high in told)
     return (
-        "```mermaid\nxychart-beta\n"
+        f"```mermaid\n{STYLE}\nxychart-beta\n"
         f'    title "{plot.title}"\n'
         f'    x-axis "{plot.across}" [{places}]\n'
         f'    y-axis "{plot.up}" 0 --> {top(max(high for _, high in told)):g}\n'

@@ -14,7 +14,7 @@ from clients.bench.capacity import Step
 from clients.bench.corpus import CorpusError, Row
 from clients.bench.growth import Bucket, curve, merged
 from clients.bench.growth_cli import against_streams
-from clients.bench.growth_page import Plot, chart, grid, top
+from clients.bench.growth_page import STYLE, Plot, chart, grid, top
 from tests.engine.real import DATA, needs_data, needs_speakers
 
 from .test_bench_capacity import figures
@@ -77,7 +77,7 @@ def test_a_long_meeting_is_plotted_in_few_parts() -> None:
     spoken = [Bucket(60.0 * n, 0.001, 0.1, 50.0) for n in range(1, 481)]
     found = curve("slots", spoken, [])
     assert [row[0] for row in found.rows] == ["0 to 1 min", "1 to 10 min", "10 to 60 min", "60 to 480 min"]
-    assert found.plots[0].places == tuple(str(20 * n) for n in range(1, 25))
+    assert found.plots[0].places == tuple(str(30 * n) for n in range(1, 17))
 
 
 def test_a_server_at_rest_is_not_what_a_stream_costs() -> None:
@@ -91,7 +91,7 @@ def test_a_server_at_rest_is_not_what_a_stream_costs() -> None:
 
 def test_a_plot_begins_at_zero_and_leaves_out_what_was_not_measured() -> None:
     assert chart(Plot("CPU", "streams", ("1", "10", "50"), "ms", (11.42, None, 3.3))) == (
-        "```mermaid\n"
+        f"```mermaid\n{STYLE}\n"
         "xychart-beta\n"
         '    title "CPU"\n'
         '    x-axis "streams" ["1", "50"]\n'
