@@ -93,6 +93,9 @@ class RecognitionTask:
     them. The answer is the one without them."""
     language: str | None = None
     """ISO 639 code, that of two letters where there is one; None lets the engine detect it."""
+    likely: tuple[str, ...] = ()
+    """Languages to expect where it is to be detected; an engine that can hears a doubtful window as one of
+    them."""
     detect: bool = False
     """Report the language heard although `language` says which to write."""
     translate: bool = False

@@ -32,9 +32,15 @@ function order({ rate, channels, names }) {
   return {
     audio: { encoding: "pcm_s16le", sample_rate: rate, channels },
     ...(names.length > 0 ? { tracks: names.map((name) => ({ name })) } : {}),
-    ...(language ? { language } : {}),
+    ...(language ? { language } : { languages: likely() }),
     ...(hotwords.length > 0 ? { hotwords } : {}),
   };
+}
+
+/** What the person at this browser reads, and so probably speaks: half a second of speech alone tells no language. */
+function likely() {
+  const codes = navigator.languages.map((tag) => tag.toLowerCase().split("-")[0]);
+  return [...new Set(codes)].filter((code) => /^[a-z]{2,3}$/.test(code)).slice(0, 16);
 }
 
 async function begin(kind, file = null) {

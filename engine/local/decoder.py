@@ -23,7 +23,7 @@ from engine.contract import (
     Word,
 )
 from engine.mel import HOP, log_mel
-from engine.policies.whisper import Output, Plan, Verdict, WhisperPolicy
+from engine.policies.whisper import Output, Plan, Verdict, WhisperPolicy, expected
 from engine.spread import spread_frames
 from engine.tokens import FileTokens
 
@@ -115,9 +115,11 @@ class LocalDecoder:
         states = self._model.encode(self._runtime.StorageView.from_array(features[None]))
         if not self._policy.multilingual or (pinned is not None and not task.detect):
             return _Encoded(states, pinned)
-        token, probability = self._model.detect_language(states)[0][0]
-        heard = self._policy.language_of(token)
-        return _Encoded(states, pinned or heard, heard, float(probability))
+        ranked = self._model.detect_language(states)[0]
+        heard, probability = expected(
+            [(self._policy.language_of(token), float(chance)) for token, chance in ranked], task.likely
+        )
+        return _Encoded(states, pinned or heard, heard, probability)
 
     def _search(self, encoded: _Encoded, plan: Plan, task: RecognitionTask) -> Found | Output:
         """One hypothesis where that is enough, which is cheap behind known words; else a beam, or dice."""

@@ -26,6 +26,10 @@ MAX_CONTEXT = POSITIONS // 2 - 1
 FRAME_S = 0.02
 """Time one encoder position stands for."""
 
+SURE = 0.7
+"""A language less probable than this is a guess: of half a second of speech `base` gives the likeliest
+0.5-0.6, right or wrong."""
+
 _SPELLED = {"jv": "jw"}
 """Languages whose token has another name than the code of today."""
 _TOKENS_PER_S = {"latin": 8.0, "other": 14.0, "stacked": 26.0}
@@ -40,6 +44,15 @@ _STACKED = " my km th lo ka hy am ta te kn ml si bo bn gu pa ne hi mr sa as "
 _SIGNS = '"#()*+/:;<=>@[\\]^_`{|}~「」『』♩♪♫♬♭♮♯'
 _SIGN_PAIRS = "<< >> <<< >>> -- --- -( -[ (' (\" (( )) ((( ))) [[ ]] {{ }} ♪♪ ♪♪♪"
 """Signs of captions, music and mark-up: nobody says them, and they lead into descriptions of sounds."""
+
+
+def expected(ranked: Sequence[tuple[str, float]], likely: Sequence[str]) -> tuple[str, float]:
+    """The language heard and its probability, of all by falling probability: the first, or where that is a
+    guess the first of those that are `likely`."""
+    language, chance = ranked[0]
+    if chance < SURE:
+        return next((each for each in ranked if each[0] in likely), ranked[0])
+    return language, chance
 
 
 @dataclass(frozen=True, slots=True)

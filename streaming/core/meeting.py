@@ -47,6 +47,7 @@ class _Asked(TypedDict):
     """What is asked of every track."""
 
     language: str | None
+    likely: tuple[str, ...]
     context: str
     hotwords: tuple[str, ...]
 
@@ -71,6 +72,7 @@ class Meeting:
         capabilities: Capabilities,
         *,
         language: str | None = None,
+        likely: tuple[str, ...] = (),
         context: str = "",
         hotwords: tuple[str, ...] = (),
         tracks: Sequence[str | None] = (),
@@ -108,7 +110,7 @@ class Meeting:
         self._ended = False
         self._tracks: list[_Track] = []
         self._tasks: dict[str, tuple[_Track, RecognitionTask]] = {}
-        asked = _Asked(language=language, context=context, hotwords=hotwords)
+        asked = _Asked(language=language, likely=likely, context=context, hotwords=hotwords)
         for index in range(len(tracks) or 1):
             part = f"{id}.{index + 1}" if tracks else id
             session = (

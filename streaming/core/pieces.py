@@ -61,12 +61,14 @@ class Pieces:
         at_once: int,
         length: int = LENGTH,
         language: str | None = None,
+        likely: tuple[str, ...] = (),
         context: str = "",
         hotwords: tuple[str, ...] = (),
     ) -> None:
         self._id, self._settings, self._capabilities = id, settings, capabilities
         self._at_once, self._length = at_once, length
-        self._language, self._context, self.hotwords = language, context, hotwords
+        self._language, self._likely = language, likely
+        self._context, self.hotwords = context, hotwords
         # Silence before speech belongs to it: a division lies so far back in a pause.
         self._pad = to_samples(settings.pad_s) // FRAME
         self._held: tuple[Audio, list[Voice]] = EMPTY, []
@@ -88,6 +90,7 @@ class Pieces:
             self._settings,
             self._capabilities,
             language=self._language,
+            likely=self._likely,
             context=self._context,
             hotwords=self.hotwords,
             continues=Continuation(start, spans=before, reach=0),

@@ -52,6 +52,7 @@ class Session:
         capabilities: Capabilities,
         *,
         language: str | None = None,
+        likely: tuple[str, ...] = (),
         context: str = "",
         hotwords: tuple[str, ...] = (),
         continues: Continuation = NOTHING,
@@ -59,9 +60,8 @@ class Session:
     ) -> None:
         """One that `continues` is fed from the sample `clock` on: its own, or an earlier frame."""
         clock = continues.clock if clock is None else clock
-        self._id = id
-        self._s = settings
-        self._context, self.hotwords = context, hotwords
+        self._id, self._s = id, settings
+        self._likely, self._context, self.hotwords = likely, context, hotwords
         self._now = clock  # end of the newest frame that was looked at, samples
         self._ring = AudioRing(clock)
         self._gate = SpeechGate(settings.gate(), clock, floor=continues.settled)
@@ -70,9 +70,8 @@ class Session:
         self._segments, self._transcript = self._record.segments, self._record.transcript
         window = settings.window(capabilities.max_window_s)
         self._segmenter = Segmenter(window, continues.origin, heard=continues.settled)
-        self._stabilizer = Stabilizer()
+        self._stabilizer, self._hunger = Stabilizer(), Hunger(to_samples(settings.starve_s))
         self._language = LanguageTracker(language, continues.language)
-        self._hunger = Hunger(to_samples(settings.starve_s))
         self._task: RecognitionTask | None = None
         self._cut: Cut | None = None
         self._tasks_made = self._attempt = 0
@@ -324,6 +323,7 @@ class Session:
             prefix=self._transcript.since(cut.start),
             draft=self._stabilizer.tail,
             language=self._language.language,
+            likely=self._likely,
             detect=self._language.ask(),
             hotwords=self.hotwords,
             attempt=self._attempt,

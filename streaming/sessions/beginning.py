@@ -27,7 +27,8 @@ def begin(
 ) -> tuple[Entry, Live]:
     """A new session, with the place that `lease` is among those of its key; `token` and `guest` as
     `Sessions.open` takes them, `traceparent` is the client's own trace. Raises `WireError`."""
-    start = replace(start, language=language_of(start.language))
+    likely = tuple(code for name in start.languages if (code := language_of(name)))
+    start = replace(start, language=language_of(start.language), languages=likely)
     try:
         entry = services.sessions.open(token, kept(start, services.redact), guest, recording=services.batch)
     except BaseException:

@@ -129,6 +129,7 @@ def meeting_for(
         settings,
         capabilities,
         language=start.language,
+        likely=start.languages,
         context=start.context,
         hotwords=start.hotwords,
         tracks=tuple(track.name for track in start.tracks),

@@ -39,6 +39,7 @@ _REMEDIES = {
     "audio.sample_rate": "use 8000 to 48000",
     "audio.channels": "use 1 to 8",
     "language": language.REMEDY,
+    "languages": "use at most 16 ISO 639 codes such as en, or leave it out",
     "context": "use a text of at most 4000 characters",
     "hotwords": "use at most 200 texts of 1 to 64 characters",
     "tracks": "use one {} or {name: 1 to 64 characters} for each channel of audio, in order, 8 at most, or"

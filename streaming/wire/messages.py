@@ -75,13 +75,19 @@ class Track(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 Hotword = Annotated[str, Meta(min_length=1, max_length=64)]
 
 
+Language = Annotated[str, Meta(pattern=r"\A[a-z]{2,3}\Z")]
+
+
 class Start(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="start"):
     """The first message of every stream."""
 
     version: int = VERSION
     audio: AudioFormat = AudioFormat()
-    language: Annotated[str, Meta(pattern=r"\A[a-z]{2,3}\Z")] | None = None
+    language: Language | None = None
     """ISO 639 code; None lets the server hear which language it is."""
+    languages: Annotated[tuple[Language, ...], Meta(max_length=16)] = ()
+    """Those to expect where `language` is left out: too short a stretch to be sure of is heard as one of
+    them. Others are still detected; those that the engine does not know are no help."""
     context: Annotated[str, Meta(max_length=4_000)] = ""
     """What was said or written before: helps names and terms."""
     hotwords: Annotated[tuple[Hotword, ...], Meta(max_length=200)] = ()

@@ -53,6 +53,7 @@ SAID: tuple[ClientMessage, ...] = (
     Start(
         audio=AudioFormat(Encoding.PCM_F32LE, 48_000, 2),
         language="de",
+        languages=("de", "en"),
         context="Über uns",
         hotwords=("Zoë", "会議"),
         tracks=(Track("Ann"), Track()),

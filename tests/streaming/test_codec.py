@@ -71,7 +71,9 @@ def test_what_is_encoded_is_decoded(codec: Codec) -> None:
     ready = m.Ready(1, "s", 1, "e", "m", m.AudioFormat(), m.Limits(1, 2, 3, 4), 3000, 600)
     for message in (SEGMENT, ready, m.Ended(9, RECEIPT), *(row[0] for row in SERVER)):
         assert codec.decode_server(codec.encode(message)) == message
-    start = m.Start(audio=m.AudioFormat(m.Encoding.MULAW, 8000), language="de", hotwords=("Seam",))
+    start = m.Start(
+        audio=m.AudioFormat(m.Encoding.MULAW, 8000), language="de", languages=("de", "en"), hotwords=("Seam",)
+    )
     people = m.Start(audio=m.AudioFormat(channels=2), tracks=(m.Track("Ann"), m.Track("Ann")))
     nameless = m.Start(tracks=(m.Track(),), options=m.Options(speakers=True))
     for sent in (start, people, nameless, m.Start(), m.Audio(b"\0\1"), m.Flush("x"), m.End()):
@@ -146,6 +148,8 @@ BAD: list[tuple[dict[str, Any], str, str, str]] = [
     ({"type": "start", "version": "1"}, "unsupported_version", "version", "version 1"),
     ({"type": "start", "language": "English"}, "bad_field", "language", "ISO 639"),
     ({"type": "start", "language": "en\n"}, "bad_field", "language", "ISO 639"),
+    ({"type": "start", "languages": ["en", "German"]}, "bad_field", "languages[1]", "ISO 639"),
+    ({"type": "start", "languages": 17 * ["en"]}, "bad_field", "languages", "at most 16"),
     ({"type": "start", "hotwords": [""]}, "bad_field", "hotwords[0]", "1 to 64"),
     ({"type": "start", "context": "x" * 4001}, "bad_field", "context", "4000"),
     ({"type": "flush"}, "missing_field", "id", "text"),

@@ -14,9 +14,11 @@ class Listening(FakeRecognizer):
     def __init__(self) -> None:
         super().__init__()
         self.expected: list[tuple[str, ...]] = []
+        self.likely: set[tuple[str, ...]] = set()
 
     async def recognize(self, task: RecognitionTask) -> Hypothesis:
         self.expected.append(task.hotwords)
+        self.likely.add(task.likely)
         return await super().recognize(task)
 
 
@@ -49,3 +51,17 @@ def test_what_is_no_hotword_is_refused() -> None:
         assert "at most 200 texts" in error["message"]
 
     serving(body)
+
+
+def test_the_engine_is_told_which_languages_to_expect() -> None:
+    engine = Listening()
+
+    async def body(world: World) -> None:
+        channel = world.client()
+        channel.say({"type": "start", "languages": ["cmn", "en"]})
+        await live(channel, speech("xxx..."))
+        channel.say(END)
+        await world.all_done()
+
+    serving(body, recognizer=engine)
+    assert engine.likely == {("zh", "en")}, "by the codes that engines know"

@@ -186,6 +186,17 @@ def test_a_pinned_language_is_written_and_the_heard_one_told_on_request() -> Non
 
 
 @needs_weights("base")
+def test_half_a_second_is_heard_as_a_likely_language_and_what_is_clear_as_what_it_is() -> None:
+    base = recognizer("base")
+    clip = recording("utterances_en/librispeech-test-other/2033-164914-0002.flac")
+    begins = int(np.argmax(np.abs(clip) > 0.05)) - 1600
+    short = clip[begins : begins + 9600]
+    assert base.decode(conform.task(short)).language == "yo"
+    assert base.decode(conform.task(short, likely=("de", "en"))).language == "en"
+    assert base.decode(conform.task(recording("languages/fr-leopard.wav"), likely=("en",))).language == "fr"
+
+
+@needs_weights("base")
 @pytest.mark.parametrize(
     ("path", "heard", "said"),
     [

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.contract import Finish, Priority, RecognitionTask, Word
 from engine.policies import POLICIES, load_policy
-from engine.policies.whisper import MAX_CONTEXT, POSITIONS, Output, WhisperPolicy, loop_start
+from engine.policies.whisper import MAX_CONTEXT, POSITIONS, Output, WhisperPolicy, expected, loop_start
 from engine.tokens import FileTokens
 from engine.weights import find_weights
 from tests.engine.real import needs_weights
@@ -80,6 +80,15 @@ def test_languages_come_from_the_vocabulary() -> None:
     assert policy.language_of("<|jw|>") == "jv"
     with pytest.raises(ValueError, match="'xx' is not one of the 5 languages"):
         policy.plan(task(), "xx")
+
+
+def test_a_guess_is_one_of_the_likely_languages() -> None:
+    guess = [("ko", 0.6), ("ja", 0.2), ("en", 0.1)]
+    assert expected(guess, ()) == ("ko", 0.6)
+    assert expected(guess, ("en",)) == ("en", 0.1)
+    assert expected(guess, ("en", "ja")) == ("ja", 0.2), "by what was heard, not by their order"
+    assert expected(guess, ("xx",)) == ("ko", 0.6), "one that the model does not know is no help"
+    assert expected([("ko", 0.8), ("en", 0.1)], ("en",)) == ("ko", 0.8), "what is no guess stays"
 
 
 def test_a_vocabulary_of_another_family_is_refused_by_name() -> None:
