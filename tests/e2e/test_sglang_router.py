@@ -195,6 +195,7 @@ async def meeting(url: str, audio: Audio, strike: Strike | None = None) -> Capti
     assert captions.faults == []
     assert captions.error is None
     assert captions.revised == 0
+    assert [gap.cause for gap in captions.gaps] == []
     assert captions.receipt is not None
     assert (captions.receipt.samples, captions.receipt.gap_samples) == (len(audio), 0)
     if not struck:
