@@ -127,19 +127,23 @@ async def run(options: argparse.Namespace, tell: Tell) -> bool:
         for streams in counts:
             steps.append(await perform(peer, replace(plan, streams=streams), clips, read))
             tell(" ".join(row(steps[-1], options.commit)))
+            if options.json:
+                report.write_json(options.json, document(steps, options))
             if not steps[-1].holds(options.commit):
                 break
     show(steps, options.commit)
-    if options.json:
-        body = {
-            "bench": "peers",
-            "environment": report.environment(),
-            "settings": {name: str(value) for name, value in vars(options).items() if name != "run"},
-            "steps": [{**asdict(step), "wer": step.errors.rate} for step in steps],
-            "held": {name: held(steps, name, options.commit) for name in names(steps)},
-        }
-        report.write_json(options.json, body)
     return all(held(steps, name, options.commit) for name in names(steps))
+
+
+def document(steps: Sequence[Judged], options: argparse.Namespace) -> dict[str, Any]:
+    """Everything so far as plain values."""
+    return {
+        "bench": "peers",
+        "environment": report.environment(),
+        "settings": {name: str(value) for name, value in vars(options).items() if name != "run"},
+        "steps": [{**asdict(step), "wer": step.errors.rate} for step in steps],
+        "held": {name: held(steps, name, options.commit) for name in names(steps)},
+    }
 
 
 def names(steps: Sequence[Judged]) -> list[str]:
