@@ -11,7 +11,7 @@ from streaming.wire.messages import AudioFormat, Encoding
 
 from .container import ContainerDecoder
 from .demux import Broke
-from .samples import AudioDecoder
+from .samples import AudioDecoder, stride
 
 SLICE = SAMPLE_RATE
 """Samples of all tracks judged in one go: between two slices of a large packet other sessions get their
@@ -45,6 +45,7 @@ class Intake:
         """`broke` is told why a container had to be taken up again. Raises `ProtocolError` where containers
         are not taken."""
         self._inline = inline
+        self._packet = min(inline, SLICE) * format.sample_rate * stride(format) // (SAMPLE_RATE * tracks)
         self._decoder = (
             ContainerDecoder(tracks, broke)
             if format.encoding is Encoding.CONTAINER
@@ -52,6 +53,16 @@ class Intake:
         )
         self._streams = tuple(detector.open() for _ in range(tracks))
         self._slice = SLICE // tracks // FRAME * FRAME
+
+    def small(self, data: bytes) -> bool:
+        """Whether `at_once` may take it."""
+        return len(data) <= self._packet and not isinstance(self._decoder, ContainerDecoder)
+
+    def at_once(self, data: bytes) -> tuple[Frames, Voices]:
+        """As `feed`, of a small packet, in one piece; raises `ProtocolError`."""
+        assert isinstance(self._decoder, AudioDecoder), "a container is demuxed elsewhere"
+        frames = self._decoder.feed(data)
+        return frames, self._judge(frames)
 
     async def feed(self, data: bytes) -> AsyncIterator[tuple[Frames, Voices]]:
         """Whole frames with their verdicts, at most `SLICE` samples at a time; raises `ProtocolError`."""

@@ -26,6 +26,10 @@ class Record:
         self.last_end = continues.settled
         """End of the last closed segment, samples."""
 
+    def pending(self, now: int) -> int:
+        """Where what is not final begins, samples; `now` where all is."""
+        return self.segments[0].start if self.segments else now
+
     def split(self, at: int) -> None:
         """End the segment that is being spoken at sample `at` there; its rest is a segment of its own."""
         for i, segment in enumerate(self.segments):

@@ -153,6 +153,7 @@ class Session:
             # Planned frame by frame, so that the packets' sizes make no difference.
             self._now = self._gate.now
             self._plan()
+        self._forget()
 
     def receive_flush(self, id: str) -> None:
         """Make everything received final; `Flushed(id)` follows when it is."""
@@ -246,12 +247,10 @@ class Session:
                 self._segments[-1].voice_end = voice_end
 
     def _stop_speech(self) -> None:
-        edge = self._gate.close()
-        if edge is not None:
+        if (edge := self._gate.close()) is not None:
             self._on_edge(edge)
-        if edge is not None and self._ending:
-            # The odd rest after the last frame belongs to the speech it ends.
-            self._segments[-1].end = self._now
+            if self._ending:  # the odd rest after the last frame belongs to the speech it ends
+                self._segments[-1].end = self._now
 
     # -- decoding --------------------------------------------------------------------------------
 
@@ -306,11 +305,8 @@ class Session:
 
     def _send(self, cut: Cut) -> None:
         """Make the task of a cut; its id is unique and no prefix of another of this session."""
-        if not cut.final:
-            fresh = not self._segments[0].words and not self._stabilizer.tail
-            priority = Priority.FIRST if fresh else Priority.REFRESH
-        else:
-            priority = Priority.FINAL
+        fresh = not self._segments[0].words and not self._stabilizer.tail
+        priority = Priority.FINAL if cut.final else Priority.FIRST if fresh else Priority.REFRESH
         self._tasks_made += 1
         reach = min(to_samples(self._s.context_s), cut.start - self._language.since)
         self._task = RecognitionTask(
@@ -388,13 +384,17 @@ class Session:
             self._segmenter.restart(self._segments[0].start, self._record.last_end)
 
     def _settle(self) -> None:
-        """Answer flushes and the end once nothing before them is pending; forget old audio."""
-        pending = self._segments[0].start if self._segments else self._now
+        """Answer flushes and the end once nothing before them is pending."""
+        pending = self._record.pending(self._now)
         while self._flushes and self._flushes[0][1] <= pending:
             self._record.tell(Flushed(*self._flushes.popleft()))
         if self._ending and not self._segments and not self._ended:
             self._ended = True
             self._record.tell(Ended(self._record.receipt(self._now)))
-        keep = self._segmenter.keep_from(pending, self._record.last_end, speaking=bool(self._segments))
+
+    def _forget(self) -> None:
+        """Let old audio go, once a packet: frame by frame that took longer than all the rest."""
+        pending, speaking = self._record.pending(self._now), bool(self._segments)
+        keep = self._segmenter.keep_from(pending, self._record.last_end, speaking=speaking)
         self._ring.evict(keep)
         self._activity.evict(keep)

@@ -72,7 +72,8 @@ class Decodes:
             self._listen(window)
         for repair in self._meeting.repairs():
             self._metrics.starved.add(outcome=repair.value)
-        self._metrics.echo.add(self._meeting.echo() / SAMPLE_RATE)
+        if echo := self._meeting.echo():
+            self._metrics.echo.add(echo / SAMPLE_RATE)
 
     def give_up(self) -> None:
         """Answer for the engine, now and from now on: all that it has not decoded is a gap."""

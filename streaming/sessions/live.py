@@ -14,11 +14,11 @@ from typing import assert_never
 
 from engine.contract import SAMPLE_RATE
 from streaming.access.privacy import Redactor
-from streaming.audio.intake import Frames, Intake, Voices
+from streaming.audio.intake import Frames, Voices
 from streaming.audio.samples import stride
 from streaming.audio.splice import Splice
 from streaming.core.events import Ended, Flushed
-from streaming.errors import Expired, IdleClient, InternalFault, Restarting, SessionTooLong
+from streaming.errors import Expired, IdleClient, InternalFault, Restarting
 from streaming.kept.remembering import encode
 from streaming.kept.restore import Place
 from streaming.kept.transcripts import present
@@ -27,6 +27,7 @@ from streaming.wire.messages import Alive, Audio, ClientMessage, End, Flush, Hot
 
 from .decoding import Decodes
 from .delays import DelayMeter
+from .hearing import Hearing
 from .ports import Client
 from .registry import Entry, Outcome
 from .services import Services, meeting_for, resumable, settings_for
@@ -51,19 +52,12 @@ class Live:
         self.settings = settings_for(start, services.session)
         self._meeting = meeting_for(entry.id, start, self.settings, services, place)
         self.decodes = Decodes(self._meeting, services, self._pump)
-        self._intake = Intake(
-            start.audio,
-            services.detector,
-            len(start.tracks) or 1,
-            services.inline,
-            lambda why: services.metrics.broken.add(why=why),
-        )
+        # How long a recording's words took says nothing of those that are spoken now.
+        self._delays = DelayMeter(services.metrics, self._meeting.received, timed=not services.batch)
+        self._hearing = Hearing(start, entry, services, self._meeting, self._delays)
         self._splice = Splice(stride(start.audio), start.audio.sample_rate, self._meeting.received)
         self._inbox: asyncio.Queue[Audio | Flush | End] = asyncio.Queue()
         self._entry = entry
-        self._keeper = None if services.history is None else services.history.audio
-        # How long a recording's words took says nothing of those that are spoken now.
-        self._delays = DelayMeter(services.metrics, self._meeting.received, timed=not services.batch)
         self._redactor = Redactor(services.redact)
         self._loop = asyncio.get_running_loop()
         self._group: asyncio.TaskGroup | None = None
@@ -75,7 +69,6 @@ class Live:
         self._abandoned = self._gone = False
         self._closed = False
         self._working = False
-        self._feeding = False
         self._ending = False
         self._paused = False
         self._eased = asyncio.Event()
@@ -148,7 +141,7 @@ class Live:
         another connection is known and dropped."""
         match message:
             case Audio(data):
-                if not (data := self._splice.take(data)):
+                if not (data := self._splice.take(data)) or (not self._closed and self._at_once(data)):
                     return
                 message = Audio(data)
             case Flush(id) if id in self._again:
@@ -228,7 +221,7 @@ class Live:
             self._fault = InternalFault(self._entry.id)
             self._conclude()
         finally:
-            self._intake.close()
+            self._hearing.close()
             self.decodes.end()
 
     def _conclude(self) -> None:
@@ -244,8 +237,7 @@ class Live:
         audio_s = self.received / SAMPLE_RATE
         said = {"session": short(self._entry.id), "reason": outcome.reason, "audio_s": audio_s}
         logger.info("session %(session)s ended: %(reason)s, %(audio_s).1f s", said)
-        if self._keeper is not None:
-            self._keeper.finish(self._entry.id)
+        self._hearing.conclude()
         self._entry.finish(outcome)
 
     async def _work(self) -> None:
@@ -265,36 +257,47 @@ class Live:
             return
         match message:
             case Audio(data):
-                await self._hear(self._intake.feed(data))
+                await self._hear(self._hearing.feed(data))
             case Flush(id):
                 self._meeting.receive_flush(id)
                 self._pump()
             case End():
-                await self._hear(self._intake.drain())
+                await self._hear(self._hearing.drain())
                 self._end()
             case _:
                 assert_never(message)
 
     async def _hear(self, pieces: AsyncIterator[tuple[Frames, Voices]]) -> None:
-        self._feeding = True
+        self._hearing.inside = True
         async for frames, voices in pieces:
             # While a thread judged the piece or there was no room, somebody may have ended the session.
             if self._ending:
                 return
-            self._keep(frames)
-            self._meeting.receive_audio(frames, voices)
-            self._delays.received(self._meeting.received, self._loop.time())
-            self._pump()
-            if self._entry.lease is not None:
-                self._entry.lease.spend(self._meeting.received)
-            if self._meeting.received > self._limits.max_session_s * SAMPLE_RATE:
-                raise SessionTooLong(self._limits.max_session_s)
+            self._take_in(frames, voices)
             await self._uncrowded()
-        self._feeding = False
+        self._hearing.inside = False
 
-    def _keep(self, tracks: Frames) -> None:
-        if self._keeper is not None and tracks[0].size:
-            self._keeper.write(self._entry.id, self.received, tracks)
+    def _at_once(self, data: bytes) -> bool:
+        """Hear a packet in the turn of who brought it, where nothing is before it: to the worker and back
+        takes as long as hearing it."""
+        if self._working or self._ending or self._group is None or not self._inbox.empty():
+            return False
+        if not self._hearing.small(data):
+            return False
+        self._hearing.inside = True
+        try:
+            self._take_in(*self._hearing.at_once(data))
+            self._hearing.inside = False
+        except WireError as error:
+            self.fail(error)
+        except Exception as bug:  # noqa: BLE001 - the session's, as in the worker, and no connection's
+            self._group.create_task(_failing(bug))
+        return True
+
+    def _take_in(self, frames: Frames, voices: Voices) -> None:
+        self._hearing.take_in(frames, voices)
+        self._pump()
+        self._hearing.check()
 
     async def _tick(self) -> None:
         known, limits = 0, self._limits
@@ -325,16 +328,7 @@ class Live:
         if self._ending:
             return
         self._ending = self._closed = True
-        if self._feeding:
-            # Cut off inside a packet: what the decoder still holds belongs behind the piece not taken.
-            self._meeting.receive_end(self._intake.nothing)
-        else:
-            frames, voices, tails = self._intake.finish()
-            self._keep(frames)
-            if frames[0].size:
-                self._meeting.receive_audio(frames, voices)
-            self._keep(tails)
-            self._meeting.receive_end(tails)
+        self._hearing.end()
         self._pump()
         if self._group is not None and not self._ended.is_set():
             self._group.create_task(self._deadline())
@@ -387,6 +381,10 @@ class Live:
         if events:
             self._entry.recorder.progress(self._meeting.settled, self.received)
         self._eased.set()
+
+
+async def _failing(bug: Exception) -> None:
+    raise bug
 
 
 def after_end(message: ClientMessage) -> ProtocolError:

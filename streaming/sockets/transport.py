@@ -25,6 +25,13 @@ from .writer import ChannelClosed
 
 EXTENSION = "seamscribe.abort"
 
+UNREAD = 1 << 15
+"""Bytes that may wait for the application before the socket is not read: a second of 16-bit audio. uvicorn
+stops reading at the first message and begins again after it, which takes two system calls a packet."""
+
+LEAST = 1 << 8
+"""Bytes that a message counts at least."""
+
 UNANSWERED = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 34\r\n"
     b"Connection: close\r\n\r\nThis is no websocket's handshake.\n"
@@ -35,6 +42,7 @@ class Protocol(WebSocketsSansIOProtocol):
     """Adds an abort to the scope, and a close that a client can read while it is still sending."""
 
     _whole: bytearray | None = None
+    _unread = 0
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
@@ -77,6 +85,16 @@ class Protocol(WebSocketsSansIOProtocol):
         if event.fin:
             self.frames, self._whole = [bytes(self._whole)], None
             self.send_receive_event_to_app()
+
+    def send_receive_event_to_app(self) -> None:
+        self._unread = 0 if self.queue.empty() else self._unread
+        self._unread += max(sum(map(len, self.frames)), LEAST)
+        if self.read_paused or self._unread >= UNREAD:
+            super().send_receive_event_to_app()
+        else:
+            self.read_paused = True  # what uvicorn believes it need not do
+            super().send_receive_event_to_app()
+            self.read_paused = False
 
     async def send(self, message: ASGISendEvent) -> None:
         if self.close_sent and self.handshake_complete and message["type"] == "websocket.send":

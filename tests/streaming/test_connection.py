@@ -277,11 +277,13 @@ class BrokenDetector:
         return [Voice(cheap=False, neural=0.0)] * (audio.size // FRAME)
 
 
-def test_a_bug_takes_one_session_only(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("packet", [3_200, 1 << 20], ids=["small", "large"])
+def test_a_bug_takes_one_session_only(packet: int, caplog: pytest.LogCaptureFixture) -> None:
     async def body(world: World) -> None:
         broken = World(replace(world.services, detector=BrokenDetector()), world.engine)
         channel, healthy = broken.client(), world.client()
-        channel.say(START, s16(speech(".x")))
+        audio = s16(speech(".x"))
+        channel.say(START, *(audio[at : at + packet] for at in range(0, len(audio), packet)))
         healthy.say(START, s16(speech("xx")), END)
         await broken.all_done()
         await world.all_done()

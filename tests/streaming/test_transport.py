@@ -167,6 +167,40 @@ def test_fragments_of_nothing_are_not_kept() -> None:
     run(main())
 
 
+def test_a_socket_is_read_on_until_a_second_of_audio_waits() -> None:
+    turn = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        await turn.wait()
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+
+    async def main() -> None:
+        transport = await opened(House(app))
+        calls: list[str] = []
+        transport.pause_reading = lambda: calls.append("pause")  # type: ignore[method-assign]
+        transport.resume_reading = lambda: calls.append("resume")  # type: ignore[method-assign]
+        for _ in range(127):  # however small, each counts 256 bytes
+            transport.protocol.data_received(frame(2, b"x"))
+        assert calls == []
+        for _ in range(3):
+            transport.protocol.data_received(frame(2, b"x" * 100))
+        assert calls == ["pause"]
+        turn.set()
+        await settle()
+        assert calls == ["pause", "resume"]
+        for _ in range(200):
+            transport.protocol.data_received(frame(2, b"x"))
+            await settle()
+        assert calls == ["pause", "resume"]
+        transport.close()
+        await settle()
+
+    run(main())
+
+
 def test_closing_a_client_that_does_not_read_ends() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await receive()
