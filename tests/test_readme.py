@@ -1,5 +1,5 @@
-"""The README: its two commands run as written in a copy of the tree with nothing installed, its example runs
-against a server, and what it lists is all there is.
+"""The README and its pages: the two commands run as written in a copy of the tree with nothing installed, the
+example runs against a server, what they list is all there is, and no link leads nowhere.
 
 The commands are minutes of installing and a minute of speech, so they run only where SEAMSCRIBE_README asks
 for them: `demo`, `tests` or `all`. Inside a command under test it is `none`: the tests command runs these
@@ -14,15 +14,15 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import get_args
 
 import msgspec
 import pytest
 
-from clients import replay
 from clients.bench import cli as bench
-from streaming.cli import COMMANDS
+from streaming.cli import COMMANDS, main
 from streaming.settings import Settings
 from streaming.wire.errors import CloseCode
 from streaming.wire.messages import (
@@ -39,6 +39,9 @@ from streaming.wire.messages import (
 from tests.support.server import server
 
 ROOT = Path(__file__).resolve().parent.parent
+PROTOCOL = "clients/docs/protocol.md"
+COMMAND_PAGE = "clients/docs/commands.md"
+SETTING = re.compile(r"^\| `(\w+)` \|(?: `(.*?)`)? \| ", re.MULTILINE)
 WANTED = os.environ.get("SEAMSCRIBE_README", "none")
 LEFT_OUT = (
     ".git",
@@ -55,9 +58,13 @@ LEFT_OUT = (
 pytestmark = [pytest.mark.readme, pytest.mark.timeout(3600)]
 
 
+def page(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
 def commands() -> list[str]:
     """The first two shell blocks of the README, each one command."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = page("README.md")
     return [block.strip() for block in re.findall(r"```(?:sh|bash)\n(.*?)```", text, re.DOTALL)[:2]]
 
 
@@ -84,7 +91,7 @@ def run(command: str, folder: Path) -> str:
 
 
 def test_the_first_screen_holds_two_commands() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = page("README.md")
     demo, tests = commands()
     assert "seamscribe demo" in demo
     assert tests.splitlines() == [".ci/run"]
@@ -109,44 +116,42 @@ def test_the_second_command_passes_the_tests(tmp_path: Path) -> None:
     assert " passed" in run(commands()[1], tmp_path)
 
 
-def test_every_server_setting_is_explained() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Settings")[2].partition("\n## ")[0]
-    sections = {field.name: field.type for field in msgspec.structs.fields(Settings)}
-    missing = [
-        f"{name}.{field.name}"
-        for name in (
-            "server",
-            "auth",
-            "sites",
-            "privacy",
-            "engine",
-            "encoder",
-            "admission",
-            "limits",
-            "tracing",
-            "cluster",
-        )
-        for field in msgspec.structs.fields(sections[name])
-        if f"`{field.name}`" not in text
-    ]
-    assert not missing
+def test_every_setting_is_listed_with_its_default() -> None:
+    listed = {}
+    for section in page("configs/SETTINGS.md").split("\n## ")[1:]:
+        name, _, rows = section.partition("\n")
+        listed[name] = {
+            key: tomllib.loads(f"x = {default}")["x"] if default else None
+            for key, default in SETTING.findall(rows)
+        }
+    assert listed == msgspec.json.decode(msgspec.json.encode(Settings()))
 
 
 def test_every_command_is_listed() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [name for name in COMMANDS if f"`seamscribe {name}" not in text] == []
+    for name in ("README.md", COMMAND_PAGE):
+        assert [command for command in COMMANDS if f"`seamscribe {command}" not in page(name)] == []
 
 
 def test_every_kind_of_bench_is_listed() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (listed,) = re.findall(r"`seamscribe bench ([^ ]+) --audio", text)
+    (listed,) = re.findall(r"`seamscribe bench ([^ ]+) --audio", page(COMMAND_PAGE))
     (offered,) = (a.choices for a in bench.parser()._actions if isinstance(a.choices, dict))
     assert sorted(listed.split("\\|")) == sorted(offered)
 
 
+# `engine` has a page of its own, and `bench` a help for each kind.
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"engine", "bench"}))
+def test_every_option_is_listed(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    options, listed = (
+        set(re.findall(r"--[a-z][a-z-]*", text)) for text in (capsys.readouterr().out, page(COMMAND_PAGE))
+    )
+    assert options - {"--help"} <= listed
+
+
 @pytest.mark.e2e
 async def test_the_example_runs_as_written() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = page("README.md")
     (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert "127.0.0.1:8765" in example
     pipe = asyncio.subprocess.PIPE
@@ -161,12 +166,6 @@ async def test_the_example_runs_as_written() -> None:
     assert out.split()[-1] == b"complete"
 
 
-def test_every_option_of_replay_is_listed() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    options = re.findall(r"--[a-z-]+", replay.parser().format_help())
-    assert [option for option in set(options) - {"--help"} if f"{option}" not in text] == []
-
-
 def fields_of(shape: type[msgspec.Struct]) -> list[str]:
     """The names of its fields; those that a message may lack end with a question mark."""
     lean = shape.__struct_config__.omit_defaults
@@ -178,7 +177,7 @@ def fields_of(shape: type[msgspec.Struct]) -> list[str]:
 
 
 def test_every_message_of_the_server_is_listed_with_its_fields() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = page(PROTOCOL)
     rows = dict(re.findall(r"^\| `(\w+) \{(.*?)\}` \|", text, re.MULTILINE))
     shapes = {str(shape.__struct_config__.tag): shape for shape in get_args(ServerMessage)}
     assert {tag: sorted(row.split(", ")) for tag, row in rows.items()} == {
@@ -187,8 +186,7 @@ def test_every_message_of_the_server_is_listed_with_its_fields() -> None:
 
 
 def test_all_that_a_client_may_say_is_stated() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## The protocol")[2]
-    protocol = text.partition("\n## ")[0]
+    protocol = page(PROTOCOL)
     said = [*get_args(ClientMessage), AudioFormat, Options, Track]
     names = {field.name for shape in said for field in msgspec.structs.fields(shape)}
     tags = {str(shape.__struct_config__.tag) for shape in get_args(ClientMessage)}
@@ -199,9 +197,30 @@ def test_all_that_a_client_may_say_is_stated() -> None:
 
 
 def test_the_protocols_shapes_and_codes_are_stated() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## The protocol")[2]
-    protocol = " ".join(text.partition("\n## ")[0].split())
+    protocol = " ".join(page(PROTOCOL).split())
     for shape in (Word, Receipt, Span, Limits):
         assert f"{{{', '.join(fields_of(shape))}}}" in protocol
     stated = set(re.findall(r"\b[14]\d{3}\b", protocol.partition("Close codes: ")[2]))
     assert stated == {str(int(code)) for code in CloseCode} | {"1002", "1007"}
+
+
+def anchors(text: str) -> set[str]:
+    """What links may name in a page, as GitHub makes it of headings."""
+    found = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.M)
+    plain = (re.sub(r"\[(.*?)\]\(.*?\)", r"\1", heading) for heading in found)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in plain}
+
+
+def test_no_link_leads_nowhere() -> None:
+    folders = ("clients", "configs", "demo", "engine", "streaming", "tests")
+    broken = []
+    for source in (
+        ROOT / "README.md",
+        *(path for folder in folders for path in (ROOT / folder).rglob("*.md")),
+    ):
+        for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", source.read_text(encoding="utf-8")):
+            path, _, anchor = link.partition("#")
+            place = source.parent / path if path else source
+            if not place.exists() or (anchor and anchor not in anchors(place.read_text(encoding="utf-8"))):
+                broken.append(f"{source.relative_to(ROOT)}: {link}")
+    assert not broken

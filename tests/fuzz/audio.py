@@ -67,7 +67,7 @@ def _splice(case: bytes, choices: Random) -> object:
     for piece in cut(whole[: choices.randint(0, len(whole))], choices):
         kept += splice.take(piece)
     splice.rejoin()
-    # As the README has it: from sample ceil(next_sample * rate / 16000) of the client's own.
+    # As clients/docs/protocol.md has it: from sample ceil(next_sample * rate / 16000) of the client's own.
     first = -(-splice.next_sample * rate // SAMPLE_RATE)
     for piece in cut(whole[first * width :], choices):
         kept += splice.take(piece)
