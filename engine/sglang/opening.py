@@ -21,7 +21,7 @@ from .transport import Transport
 
 _OMNI_RUNNING = 64
 """Requests that one SGLang-Omni stage decodes at once by default."""
-_OMNI_STREAM_FROM = 1024
+OMNI_STREAM_FROM = 1024
 """Output budget from which one is watched and stopped while it runs, at the price of not being told how it
 ended: those of live windows are less, and cost seconds at the most."""
 _CPU_RUNNING = 8
@@ -48,7 +48,7 @@ def open_recognizer(
         policy = open_named(model)
         omni = HttpTransport(servers, key=key, form=Omni(generates=policy.facts.generates))
         held = concurrency or _OMNI_RUNNING * len(servers)
-        settings = ClientSettings(model, held, priorities=False, stream_from=_OMNI_STREAM_FROM)
+        settings = ClientSettings(model, held, priorities=False, stream_from=OMNI_STREAM_FROM)
         return SglangRecognizer(omni, policy, settings)
     folder = serving_folder(model)
     try:

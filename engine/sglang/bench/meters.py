@@ -37,14 +37,14 @@ async def metered() -> AsyncIterator[Usage]:
     usage = Usage()
     loop = asyncio.get_running_loop()
     reader = asyncio.create_task(_watch_gpu(usage))
-    began, machine, own, each = loop.time(), _machine_s(), _own_s(), _process_s()
+    began, machine, own, each = loop.time(), _machine_s(), _own_s(), process_s()
     try:
         yield usage
     finally:
         seconds = max(loop.time() - began, 1e-9)
         usage.machine_cores = (_machine_s() - machine) / seconds
         usage.own_cores = (_own_s() - own) / seconds
-        used = {name: (spent - each.get(name, 0.0)) / seconds for name, spent in _process_s().items()}
+        used = {name: (spent - each.get(name, 0.0)) / seconds for name, spent in process_s().items()}
         busiest = sorted(used.items(), key=lambda entry: -entry[1])[:_BUSIEST]
         usage.processes = {name: round(cores, 2) for name, cores in busiest if cores >= 0.05}
         reader.cancel()
@@ -70,7 +70,7 @@ async def _watch_gpu(usage: Usage) -> None:
         await asyncio.sleep(_PERIOD_S)
 
 
-def _process_s() -> dict[str, float]:
+def process_s() -> dict[str, float]:
     """CPU seconds of every process by name and id."""
     found: dict[str, float] = {}
     ticks = os.sysconf("SC_CLK_TCK")

@@ -12,8 +12,12 @@ from engine.contract import Finish, Priority, RecognitionTask, Word
 from engine.guards import TokenGuard
 from engine.policies.serving import Reply
 from engine.policies.verdict import judged
-from engine.sglang.bench.omni.fixed import VARIABLE, FixedServing
-from engine.sglang.bench.omni.live import Case, cache, classes, line
+from engine.sglang.bench.omni.engines import cache
+from engine.sglang.bench.omni.fixed import SPLIT, VARIABLE, FixedServing
+from engine.sglang.bench.omni.live import Case, classes, line, output
+from engine.sglang.bench.omni.recording import compared, loud
+from engine.sglang.bench.omni.tuned import with_factory
+from engine.sglang.omni import versions
 
 
 def test_delays_go_by_kind_and_what_failed_is_counted_apart() -> None:
@@ -64,3 +68,46 @@ def test_outputs_fill_their_budget_and_are_believed(monkeypatch: pytest.MonkeyPa
     heard, alarm = judged(task, Reply((), text), policy.read(task, ask, Reply((), text)))
     assert (heard.finish, alarm) == (Finish.STOP, None)
     assert [word.text for word in heard.words] == [f"w{slot}" for slot in range(3, 20)]
+
+
+def test_a_recording_is_split_where_that_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert FixedServing().facts.recording_s == 5400.0
+    monkeypatch.setenv(SPLIT, "1")
+    assert FixedServing().facts.recording_s is None
+
+
+def test_words_of_a_recording_are_looked_for_one_by_one() -> None:
+    pcm = np.zeros(16_000 * 3, "<i2")
+    pcm[8_000:16_000] = pcm[24_000:32_000] = 3_000
+    assert loud(pcm.tobytes()) == [1, 3]
+    assert compared("w1 w3", pcm.tobytes()) == {"words": 2, "due": 2, "missing": 0, "twice": 0}
+    found = compared("w1 w1 w2", pcm.tobytes())
+    assert (found["missing"], found["twice"], found["first_missing"]) == (1, 1, ["w3"])
+
+
+def test_output_is_what_the_engine_counted_by_the_audio_it_counted() -> None:
+    common = {"kind": "refresh", "took": 1.0, "cause": None, "chars": 5, "asked": 65, "audio_s": 10.0}
+    rows: list[dict[str, object]] = [
+        {**common, "pid": 1, "output_tokens": 65},
+        {**common, "pid": 1, "output_tokens": 130},
+        {**common, "pid": 2, "output_tokens": 65},
+        {**common, "pid": 2, "output_tokens": 65, "cause": "CancelledError"},
+        {**common, "kind": "batch", "asked": 2_000, "audio_s": 1_000.0, "pid": 2, "output_tokens": 65},
+    ]
+    found = output(rows)
+    assert found["tokens_per_audio_s"] == pytest.approx(6.5)
+    assert [one["asked"] for one in found["recording"]] == [2_000]
+
+
+@pytest.mark.parametrize("version", versions.PINS)
+def test_other_settings_of_the_stage_reach_its_factory(version: versions.Version) -> None:
+    plain = versions.config(version, "P", "/m", versions.Stage(8))
+    made = with_factory(plain, {"request_build_max_workers": 3})
+    whole = (
+        made["runtime_overrides"]["asr"]
+        if version < versions.STAGES_IN_FILE
+        else made["stages"]["asr"]["factory"]
+    )
+    assert whole["request_build_max_workers"] == 3
+    assert whole["request_build_max_pending"] == 16
+    assert "request_build_max_workers" not in str(plain)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from engine.sglang.bench.omni.direct import phases, shares
+from engine.sglang.bench.omni import direct
+from engine.sglang.bench.omni.direct import FEATURES_END, FEATURES_START, SPANS, phases, shares
 
 _NAMES = (
     "scheduler_request_build_start",
@@ -35,3 +38,26 @@ def test_shares_leave_waiting_out_and_add_up() -> None:
     found = shares({"build": 0.2, "queue": 5.0, "prefill": 0.1, "decode": 0.7})
     assert found == pytest.approx({"build": 20.0, "prefill": 10.0, "decode": 70.0})
     assert shares({"queue": 1.0}) == {}
+
+
+def own(name: str, *times_s: float) -> list[dict[str, object]]:
+    """Events of our checkpoint's processor, which knows no request."""
+    return [
+        {"request_id": f"{name}-{at}", "event_name": name, "timestamp_ns": round(at * 1e9)} for at in times_s
+    ]
+
+
+def test_a_build_is_told_apart_by_what_the_processor_says() -> None:
+    told = events("a", 0.0, 1.0) + events("b", 0.5, 2.5)
+    told += own(FEATURES_START, 0.1, 0.7) + own(FEATURES_END, 0.3, 1.1) + own(SPANS, 0.4, 1.1)
+    found = phases(iter(told))
+    parts = {"read": 0.15, "features": 0.3, "prompt": 0.05, "encode": 1.0}
+    assert found == pytest.approx({"build": 1.5, **parts})
+    assert shares(found)["features"] == pytest.approx(20.0)
+    with pytest.raises(ValueError, match="2 requests began a part of their build and 1 ended it"):
+        phases(iter(event for event in told if event["timestamp_ns"] != 1_100_000_000))
+
+
+def test_the_processor_says_it_by_these_names() -> None:
+    text = Path(direct.__file__).with_name("processing.py").read_text("utf-8")
+    assert all(f'"{name}"' in text for name in (FEATURES_START, FEATURES_END, SPANS))

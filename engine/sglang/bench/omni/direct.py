@@ -4,8 +4,9 @@
 
 A LOAD is SECONDSxCONCURRENCYxCOUNT, such as 60x16x32: so many requests of noise, all different, so many at
 once, each with a fixed output of `--tokens` a second of audio. The server writes its request events to DIR,
-which must be on the same machine; from them come the shares: `build` (features and encoder), `queue`,
-`prefill`, `decode`.
+which must be on the same machine; from them come the shares: `build` (all before the queue), `queue`,
+`prefill`, `decode`. Of `build` our checkpoint's processor (`processing.py`) tells apart `read` (base64, WAV),
+`features` (on the CPU), `prompt` and `encode` (the encoder, and the wait for it).
 """
 
 from __future__ import annotations
@@ -36,6 +37,17 @@ _PHASES = (
     ("prefill", "scheduler_prefill_start", "scheduler_prefill_end"),
     ("decode", "scheduler_prefill_end", "stage_complete"),
 )
+
+
+FEATURES_START, FEATURES_END, SPANS = "processor_features_start", "processor_features_end", "processor_spans"
+"""As in `processing.py`, which lives elsewhere."""
+_BUILD = (
+    ("read", "scheduler_request_build_start", FEATURES_START),
+    ("features", FEATURES_START, FEATURES_END),
+    ("prompt", FEATURES_END, SPANS),
+    ("encode", SPANS, "scheduler_request_build_end"),
+)
+"""Parts of `build`."""
 
 
 async def load(
@@ -87,17 +99,33 @@ def phases(events: Iterator[Mapping[str, Any]]) -> dict[str, float]:
         # The first of a kind: a stage tells its end twice where it streams.
         seen[event["request_id"]].setdefault(event["event_name"], event["timestamp_ns"])
     spent: dict[str, list[float]] = defaultdict(list)
+    at: dict[str, list[int]] = defaultdict(list)
     for times in seen.values():
         for phase, first, last in _PHASES:
             if first in times and last in times:
                 spent[phase].append((times[last] - times[first]) / 1e9)
-    return {phase: sum(values) / len(values) for phase, values in spent.items()}
+        for name, when in times.items():
+            at[name].append(when)
+    found = {phase: sum(values) / len(values) for phase, values in spent.items()}
+    return found | {
+        phase: _between(at[first], at[last]) for phase, first, last in _BUILD if at[first] and at[last]
+    }
+
+
+def _between(first: Sequence[int], last: Sequence[int]) -> float:
+    """Mean seconds from one point to the next of all requests: our processor does not know whose it is, but
+    every request passes each point once. Raises `ValueError` where that is not so."""
+    if len(first) != len(last):
+        raise ValueError(f"{len(first)} requests began a part of their build and {len(last)} ended it")
+    return (sum(last) - sum(first)) / len(first) / 1e9
 
 
 def shares(spent: Mapping[str, float]) -> dict[str, float]:
     """Of a request's time in the engine without its waiting, as in the seeds' table; percent."""
-    total = sum(spent.get(phase, 0.0) for phase in ("build", "prefill", "decode"))
-    return {p: 100 * spent.get(p, 0.0) / total for p in ("build", "prefill", "decode")} if total else {}
+    whole = ("build", "prefill", "decode")
+    total = sum(spent.get(phase, 0.0) for phase in whole)
+    parts = [phase for phase, _, _ in _BUILD if phase in spent]
+    return {p: 100 * spent.get(p, 0.0) / total for p in (*whole, *parts)} if total else {}
 
 
 def _body(pcm: bytes, tokens: int) -> bytes:

@@ -18,6 +18,7 @@ import runpy
 import sys
 import tempfile
 import time
+from contextvars import ContextVar
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -31,12 +32,14 @@ from engine.policies import POLICIES
 from engine.policies.moss_td import Follower, MossTdServing
 from engine.policies.serving import Ask, Reply
 from engine.sglang.client import SglangRecognizer
-from engine.sglang.transport import Part
+from engine.sglang.transport import Part, Request
 
 VARIABLE = "SEAMSCRIBE_FIXED"
+SPLIT = "SEAMSCRIBE_FIXED_SPLIT"
+"""Set to have recordings decoded in windows, as those of models are that take no whole one."""
 LONG_S = 60.0
-_SLOT = SAMPLE_RATE // 2
-_QUIET = 0.002
+SLOT = SAMPLE_RATE // 2
+QUIET = 0.002
 _BLIND = GuardLimits(audio_s=1e9, markup=re.compile(r"(?s).+"))
 """Random weights repeat themselves; nothing of that is looked at here."""
 
@@ -50,6 +53,11 @@ def rates() -> tuple[float, float, str]:
 class FixedServing(MossTdServing):
     """The policy of the model measured, with outputs of fixed length."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        if os.environ.get(SPLIT):
+            self._facts = replace(self._facts, recording_s=None)
+
     def ask(self, task: RecognitionTask, language: str | None) -> Ask:
         live, recording, _ = rates()
         seconds = len(task.audio) / SAMPLE_RATE
@@ -60,12 +68,16 @@ class FixedServing(MossTdServing):
     def read(self, task: RecognitionTask, ask: Ask, reply: Reply) -> Hypothesis:
         known = task.prefix[-1].end if task.prefix else task.start
         words = []
-        for slot in range(-(-known // _SLOT), task.end // _SLOT):
-            start = slot * _SLOT
-            audio = task.audio[start - task.start : start - task.start + _SLOT]
-            if start >= task.start and float(np.abs(audio).mean()) > _QUIET:
-                words.append(Word(f"w{slot}", start, start + _SLOT, estimated=True, tag="S01"))
+        for slot in range(-(-known // SLOT), task.end // SLOT):
+            start = slot * SLOT
+            audio = task.audio[start - task.start : start - task.start + SLOT]
+            if start >= task.start and float(np.abs(audio).mean()) > QUIET:
+                words.append(Word(f"w{slot}", start, start + SLOT, estimated=True, tag="S01"))
         return Hypothesis(tuple(words))
+
+
+_CAME: ContextVar[dict[str, int]] = ContextVar("came")
+"""What came of the decode that runs."""
 
 
 class Silent(Follower):
@@ -76,7 +88,13 @@ class Silent(Follower):
 
 
 class Timed(SglangRecognizer):
-    """Writes down how long each decode took. That an output filled its budget is as it should be here."""
+    """Writes down how long each decode took and what came. That an output filled its budget is as it should
+    be here."""
+
+    async def _watch(self, request: Request, ask: Ask, task: RecognitionTask) -> Reply:
+        reply = await super()._watch(request, ask, task)
+        _CAME.get().update(asked=ask.max_new_tokens, chars=len(reply.text))
+        return reply
 
     @staticmethod
     def _reply(part: Part, alarm: Alarm | None) -> Reply:
@@ -85,6 +103,8 @@ class Timed(SglangRecognizer):
     async def recognize(self, task: RecognitionTask) -> Hypothesis:
         began = time.monotonic()
         cause = None
+        came = {"asked": 0, "chars": 0}
+        _CAME.set(came)
         try:
             return await super().recognize(task)
         except BaseException as error:
@@ -93,7 +113,8 @@ class Timed(SglangRecognizer):
         finally:
             row: dict[str, Any] = {"kind": task.priority.name.lower(), "at": began}
             row |= {"took": time.monotonic() - began, "audio_s": len(task.audio) / SAMPLE_RATE}
-            note(row | {"cause": cause})
+            row |= {"pid": os.getpid(), "output_tokens": self.counters["output_tokens"]}
+            note(row | came | {"cause": cause})
 
 
 def note(row: dict[str, Any]) -> None:

@@ -1,11 +1,11 @@
-"""Live streams and a recording through the whole service, before one SGLang-Omni server with random weights.
+"""Live streams and a recording through the whole service, before SGLang-Omni servers with random weights.
 
     python -m engine.sglang.bench.omni.live CASE... --model DIR --audio DIR --out FILE --logs DIR
 
 A case is `streams[:seconds[:recording]]`: so many live streams for so long, and beside them, if `recording`
-is given, a recording of so many seconds over HTTP. The engine is started by `seamscribe engine`, the service
-by `fixed.py`, the streams by `seamscribe bench load`, all over loopback sockets. `--standin` starts a server
-without a model, to try the script where there is no GPU.
+is given, a recording of so many seconds over HTTP. The engines are started by `seamscribe engine`, the
+service by `fixed.py`, the streams by `seamscribe bench load`, all over loopback sockets. `--standin` starts
+servers without a model, to try the script where there is no GPU.
 """
 
 from __future__ import annotations
@@ -15,14 +15,10 @@ import asyncio
 import contextlib
 import json
 import os
-import re
 import signal
-import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,21 +26,19 @@ from typing import Any
 import numpy as np
 
 from engine.sglang.bench.meters import metered, percentile
-from engine.sglang.http1 import Endpoint, HttpError
 from engine.sglang.launcher import find_machine
-from engine.sglang.payload import RATE, as_wav
+from engine.sglang.opening import OMNI_STREAM_FROM as STREAM_FROM
 
 from .direct import TOKENS_PER_S
-from .fixed import VARIABLE
+from .engines import cache, child, say, spied, started
+from .fixed import SPLIT, VARIABLE
+from .recording import record
 
 ENGINE, SERVICE = 32000, 32800
-_START_S = 400.0
 _SPARE_S = 40.0
 """What a case takes beside its audio."""
-_RECORDING_S = 420.0
-"""A recording is given up after so long."""
-_POSITIONS = re.compile(r"#tokens: (\d+)|max_total_num_tokens=(\d+)")
-_SIZE = re.compile(r"K size: ([\d.]+) GB, V size: ([\d.]+) GB")
+_SPY_AFTER = 0.5
+"""Share of a case's seconds after which the engine is profiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,65 +58,18 @@ class Case:
         return cls(int(parts[0]), *map(float, parts[1:]))
 
 
-def say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+def ports(options: argparse.Namespace) -> list[int]:
+    """Of the engines."""
+    return [ENGINE + number for number in range(options.engines)]
 
 
-def answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
-
-
-@contextlib.contextmanager
-def child(
-    command: list[str],
-    log: Path,
-    url: str,
-    environment: Mapping[str, str] | None = None,
-    *,
-    leave: bool = False,
-) -> Iterator[subprocess.Popen[bytes]]:
-    """A process until the block ends, or longer with `leave`, once `url` answers; raises RuntimeError where
-    it does not."""
-    with open(log, "ab") as file:
-        made = subprocess.Popen(
-            command,
-            stdout=file,
-            stderr=file,
-            start_new_session=True,
-            env={**os.environ, **(environment or {})},
-        )
-    began = time.monotonic()
-    try:
-        while not answers(url):
-            if made.poll() is not None or time.monotonic() - began > _START_S:
-                raise RuntimeError(f"{command[:6]} did not start: see {log}")
-            time.sleep(0.5)
-        say(f"{log.name} serves after {time.monotonic() - began:.0f} s")
-        yield made
-    finally:
-        if not leave:
-            _end(made)
-
-
-def _end(made: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(made.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            made.wait(10)
-        os.killpg(made.pid, signal.SIGKILL)
-
-
-def engine_command(options: argparse.Namespace) -> list[str]:
+def engine_command(port: int, options: argparse.Namespace) -> list[str]:
     if options.standin:
-        return [sys.executable, "-m", "engine.sglang.bench.omni.standin", "--port", str(ENGINE)]
-    own = ["--port", str(ENGINE), "--running", str(options.running)]
+        return [sys.executable, "-m", "engine.sglang.bench.omni.standin", "--port", str(port)]
+    own = ["--port", str(port), "--running", str(options.running)]
     own += ["--memory-fraction", str(options.fraction)]
-    return [sys.executable, "-m", "streaming", "engine", str(options.model), *own]
+    tuned = ["engine.sglang.bench.omni.tuned", *options.factory] if options.factory else ["streaming"]
+    return [sys.executable, "-m", *tuned, "engine", str(options.model), *own]
 
 
 def fronts(case: Case, options: argparse.Namespace) -> int:
@@ -143,8 +90,9 @@ async def measure(case: Case, options: argparse.Namespace) -> dict[str, Any]:
     processes = fronts(case, options)
     environment = {
         VARIABLE: f"{options.tokens}:{options.recording_tokens}:{decodes}",
-        "SEAMSCRIBE_ENGINE__SERVERS": f"http://127.0.0.1:{ENGINE}",
-        "SEAMSCRIBE_ENGINE__CONCURRENCY": str(options.running // processes),
+        SPLIT: "1" if options.split else "",
+        "SEAMSCRIBE_ENGINE__SERVERS": ",".join(f"http://127.0.0.1:{port}" for port in ports(options)),
+        "SEAMSCRIBE_ENGINE__CONCURRENCY": str(options.engines * options.running // processes),
         "SEAMSCRIBE_LIMITS__MAX_SESSIONS": str(case.streams + 4),
         # So many streams are wanted, however late their words: that is what is measured.
         "SEAMSCRIBE_ADMISSION__ON": "false",
@@ -153,22 +101,24 @@ async def measure(case: Case, options: argparse.Namespace) -> dict[str, Any]:
         "SEAMSCRIBE_SERVER__LOG_LEVEL": "info",
     }
     row: dict[str, Any] = {"case": asdict(case), "window_s": options.window, "fronts": processes}
+    row |= {"engines": options.engines, "factory": options.factory, "split": options.split}
     url = f"http://127.0.0.1:{SERVICE}"
     log = options.logs / f"service-{name}.log"
     with child(service_command(processes), log, f"{url}/healthz", environment) as service:
         async with metered() as usage:
             began = time.monotonic()
             recording = asyncio.create_task(record(case.recording, url, options.audio))
+            spy = asyncio.create_task(spy_on(case, options.logs / f"spy-{name}", options.spy))
             if case.recording:
                 await asyncio.sleep(5)  # it is read and asked for before the streams begin
             row["status"] = await speak(case, url, service.pid, found, options)
             took = time.monotonic() - began
             row["recording"] = await recording
+            await spy
     row |= {"gpu": usage.gpu, "gpu_mib": usage.gpu_mib, "cores": usage.machine_cores}
-    row["processes"], row["decodes"] = usage.processes, classes(rows_of(decodes))
-    row["live_audio_s_per_s"] = sum(
-        one["audio_s"] for one in rows_of(decodes) if one["cause"] is None and one["kind"] != "batch"
-    ) / max(took, 1e-9)
+    made = rows_of(decodes)
+    row |= {"processes": usage.processes, "decodes": classes(made), "output": output(made)}
+    row["live_audio_s_per_s"] = heard(made) / max(took, 1e-9)
     if found.is_file():
         document = json.loads(found.read_text("utf-8") or "{}")
         row["total"], row["faults"] = document.get("total"), (document.get("faults") or [])[:3]
@@ -193,56 +143,11 @@ async def speak(case: Case, url: str, pid: int, found: Path, options: argparse.N
                 os.killpg(made.pid, signal.SIGKILL)
 
 
-async def record(seconds: float, url: str, audio: Path) -> dict[str, Any] | None:
-    """A recording over HTTP with its progress; None where none is wanted."""
-    if not seconds:
-        return None
-    body = _form(as_wav(spoken(seconds, audio)))
-    endpoint, began, events, pending = Endpoint(url), time.monotonic(), list[str](), b""
-    exchange = endpoint.exchange("POST", "/v1/audio/transcriptions", body, "multipart/form-data; boundary=x")
-    text, status = "", 0
-    try:
-        async with asyncio.timeout(_RECORDING_S), contextlib.aclosing(exchange) as pieces:
-            async for answered, piece in pieces:
-                status, pending = answered, pending + piece
-                *whole, pending = pending.split(b"\n\n")
-                for event in whole:
-                    said = json.loads(event.removeprefix(b"data: "))
-                    events.append(said.get("type", "error"))
-                    text = said.get("text", text) if said.get("type") == "transcript.text.done" else text
-                    if "error" in said:
-                        text = str(said["error"])[:200]
-    except (HttpError, TimeoutError, ValueError) as error:
-        text = repr(error)[:200]
-    endpoint.close()
-    took = time.monotonic() - began
-    kinds = {kind: events.count(kind) for kind in set(events)}
-    told = {"status": status, "took_s": took, "rtf": took / seconds, "events": kinds}
-    return {"seconds": seconds, **told, "words": len(text.split()), "end": text[-200:]}
-
-
-def spoken(seconds: float, folder: Path) -> bytes:
-    """16-bit samples of the packed utterances, again and again, half a second apart."""
-    pieces, left = list[bytes](), round(2 * RATE * seconds)
-    files = sorted(folder.rglob("*.pcm"))
-    while left > 0:
-        for file in files:
-            data = file.read_bytes() + bytes(RATE)
-            pieces.append(data[:left])
-            left -= len(pieces[-1])
-            if left <= 0:
-                break
-    return b"".join(pieces)
-
-
-def _form(wav: bytes) -> bytes:
-    fields = {"model": "any", "stream": "true", "response_format": "json"}
-    parts = [
-        f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
-        for name, value in fields.items()
-    ]
-    head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
-    return b"".join([*parts, head, wav, b"\r\n--x--\r\n"])
+async def spy_on(case: Case, out: Path, seconds: float) -> None:
+    """Profiles of the busiest process, `seconds` each, from the middle of the case on; none for 0."""
+    if seconds:
+        await asyncio.sleep(_SPY_AFTER * case.seconds)
+        await spied(seconds, out)
 
 
 def rows_of(file: Path) -> list[dict[str, Any]]:
@@ -266,16 +171,26 @@ def classes(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     return out
 
 
-def cache(log: Path, facts: Mapping[str, float]) -> dict[str, float] | None:
-    """Positions of the KV cache as the engine's log tells, beside the seeds' formula."""
-    text = log.read_text("utf-8", "replace")
-    found = [int(one or other) for one, other in _POSITIONS.findall(text)]
-    if not found:
-        return None
-    expected = (facts["fraction"] * facts["memory_gib"] - 1.6 - 1.3) * 2**30 / 114_688
-    sizes = [float(k) + float(v) for k, v in _SIZE.findall(text)]
-    told = {"positions": found[-1], "formula": round(expected), "share": found[-1] / expected}
-    return told | ({"bytes_per_position": sizes[-1] * 2**30 / found[-1]} if sizes else {})
+def heard(rows: Sequence[Mapping[str, Any]]) -> float:
+    """Seconds of live audio that were decoded."""
+    return float(sum(row["audio_s"] for row in rows if row["cause"] is None and row["kind"] != "batch"))
+
+
+def output(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How much was written: tokens a second of audio where the engine counts them, which it does not where
+    it streams; and the characters of each recording's decodes."""
+    most: dict[int, int] = {}
+    for row in rows:
+        most[row["pid"]] = max(most.get(row["pid"], 0), row["output_tokens"])
+    told = sum(row["audio_s"] for row in rows if row["cause"] is None and 0 < row["asked"] < STREAM_FROM)
+    return {
+        "tokens_per_audio_s": sum(most.values()) / max(told, 1e-9),
+        "recording": [
+            {key: row[key] for key in ("audio_s", "took", "asked", "chars", "cause")}
+            for row in rows
+            if row["kind"] == "batch"
+        ],
+    }
 
 
 HEADER = (
@@ -304,7 +219,7 @@ def line(row: Mapping[str, Any]) -> str:
     )
 
 
-def main(argv: Sequence[str]) -> int:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m engine.sglang.bench.omni.live",
         description=__doc__,
@@ -321,20 +236,27 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--window", type=float, default=24.0, help="session.window_s")
     parser.add_argument("--running", type=int, default=128)
     parser.add_argument("--fraction", type=float, default=0.6)
-    parser.add_argument("--leave", action="store_true", help="leave the engine running for the next call")
+    parser.add_argument("--engines", type=int, default=1, help="on the one GPU; halve --fraction for two")
+    parser.add_argument(
+        "--factory", action="append", default=[], metavar="KEY=VALUE", help="of the engines, as of tuned.py"
+    )
+    parser.add_argument("--split", action="store_true", help="recordings in windows, as any other model's")
+    parser.add_argument("--spy", type=float, default=0.0, help="profile the engine, so many seconds a case")
+    parser.add_argument("--leave", action="store_true", help="leave the engines running for the next call")
     parser.add_argument("--fronts", type=int, default=6, help="processes of the service at most")
     parser.add_argument("--speakers", type=int, default=4, help="processes that speak")
     parser.add_argument("--budget", type=float, default=500.0, help="seconds for everything")
     parser.add_argument("--standin", action="store_true")
-    options = parser.parse_args(argv)
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    options = _parser().parse_args(argv)
     end = time.monotonic() + options.budget
     options.logs.mkdir(parents=True, exist_ok=True)
-    lines, log = [HEADER], options.logs / "engine.log"
-    url = f"http://127.0.0.1:{ENGINE}/health"
-    engine: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
-    if not answers(url):
-        engine = child(engine_command(options), log, url, leave=options.leave)
-    with engine:
+    lines, log = [HEADER], options.logs / f"engine-{ENGINE}.log"
+    commands = {port: engine_command(port, options) for port in ports(options)}
+    with started(commands, options.logs, leave=options.leave):
         kept = cache(log, {"fraction": options.fraction, "memory_gib": find_machine().memory_gib or 0.0})
         say(f"KV cache: {kept}")
         for case in options.cases:
