@@ -6,7 +6,7 @@ import asyncio
 import importlib
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -163,12 +163,25 @@ def observer(metrics: Metrics, tracing: Tracing = UNTRACED) -> Callable[[Served]
 
 def pulse_of(adapter: Recognizer) -> Pulse:
     """Whether an adapter's engine lives, where it can tell."""
+    ask = _offered(adapter, "healthy")
+    return Pulse() if ask is None else Pulse(ask)
+
+
+async def warmed(adapter: Recognizer) -> None:
+    """Has an adapter's engine answer a first request, where that is worth it."""
+    if warm := _offered(adapter, "warm"):
+        await warm()
+
+
+def _offered(adapter: Recognizer, name: str) -> Callable[[], Awaitable[Any]] | None:
+    """What an adapter, or one that it wraps, can do beside the contract."""
     layer: object = adapter
     while layer is not None:
-        if ask := getattr(layer, "healthy", None):
-            return Pulse(ask)
+        found: Callable[[], Awaitable[Any]] | None = getattr(layer, name, None)
+        if found is not None:
+            return found
         layer = getattr(layer, "inner", None)
-    return Pulse()
+    return None
 
 
 def counts_of(adapter: Recognizer | SpeakerEncoder | None) -> Mapping[str, float]:
@@ -209,6 +222,7 @@ async def running(settings: Settings, address: str = "") -> AsyncIterator[Servic
     slots, retry_s = recognizer.capabilities.concurrency, settings.limits.retry_after_s
     door = Admission(settings.admission, retry_s, dispatcher, slots, metrics, memory_used)
     try:
+        await warmed(recognizer)
         async with keeping(settings, metrics) as history, joined(history, address) as peers:
             services = Services(
                 session=settings.session,

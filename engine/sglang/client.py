@@ -11,7 +11,7 @@ import itertools
 import secrets
 from collections import OrderedDict
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from .halves import LEAST, halves, joined
 from .payload import to_pcm16
 from .schedulers import Spread
 from .transport import Part, Request, Transport
+from .warming import TOKENS, Warming, first_task
 
 PRIORITIES = {Priority.FINAL: 30, Priority.FIRST: 20, Priority.REFRESH: 10, Priority.BATCH: 0}
 """Ours, smaller first, as SGLang's, larger first."""
@@ -62,6 +63,8 @@ class ClientSettings:
     """Tokens between two looks."""
     schedulers: int = 1
     """Scheduler processes of the engine."""
+    engines: int = 1
+    """Engines behind the transport, as far as it knows them."""
     sessions: int = 4096
     """Sessions whose language is remembered."""
 
@@ -78,6 +81,7 @@ class SglangRecognizer:
         self._family = secrets.token_hex(4)
         self._serial = itertools.count()
         self._closed = False
+        self._warming = Warming(self._first_of_all)
         self.counters = Tally()
         facts = policy.facts
         self._spread = Spread(settings.schedulers, sticky=facts.prefix_cache)
@@ -128,11 +132,37 @@ class SglangRecognizer:
         """Refuse new tasks and let the transport go; running tasks fail or are cancelled."""
         if not self._closed:
             self._closed = True
+            self._warming.cancel()
             await self._transport.close()
 
     async def healthy(self) -> bool:
-        """Whether an engine answers."""
-        return not self._closed and await self._transport.healthy()
+        """Whether an engine answers, and has done so: one that has just come up is asked something first."""
+        if self._closed or not await self._transport.healthy():
+            return False
+        if not self._warming.done:
+            self._warming.begin()
+        return self._warming.done
+
+    async def warm(self) -> None:
+        """Have the engines answer a first request, whose compiling nobody who speaks should wait for. Returns
+        when they have, or cannot."""
+        await self._warming.run()
+
+    async def _first_of_all(self) -> None:
+        """One request to each engine and scheduler, all at once so that no two go to the same."""
+        settings, languages = self._settings, self._policy.facts.languages
+        task = first_task(languages[0] if languages else None)
+        ask = self._policy.ask(task, task.language)
+        ask = replace(ask, max_new_tokens=min(ask.max_new_tokens, TOKENS))
+        pcm = to_pcm16(task.audio)
+        schedulers = [n for n in range(settings.schedulers) for _ in range(settings.engines)]
+        await asyncio.gather(*(self._only(self._request(task, ask, pcm, n)) for n in schedulers))
+
+    async def _only(self, request: Request) -> None:
+        async with aclosing(self._transport.generate(request)) as parts:
+            async for part in parts:
+                if part.finish is not None:
+                    return
 
     def _check(self, task: RecognitionTask) -> None:
         seconds = len(task.audio) / SAMPLE_RATE
@@ -240,6 +270,7 @@ class SglangRecognizer:
         self.counters["output_tokens"] += last.output_tokens or len(last.ids)
         if last.finish == "abort":
             raise EngineError("aborted", last.detail or "the engine gave the request up", retryable=True)
+        self._warming.done = True
         return self._reply(last, None)
 
     @staticmethod

@@ -43,13 +43,7 @@ def open_recognizer(
     Raises `EngineError`.
     """
     if model in OMNI:
-        if not servers:
-            raise EngineError("model", f"{model} needs the address of its server", retryable=False)
-        policy = open_named(model)
-        omni = HttpTransport(servers, key=key, form=Omni(generates=policy.facts.generates))
-        held = concurrency or _OMNI_RUNNING * len(servers)
-        settings = ClientSettings(model, held, priorities=False, stream_from=OMNI_STREAM_FROM)
-        return SglangRecognizer(omni, policy, settings)
+        return _over_omni(model, servers, concurrency, key)
     folder = serving_folder(model)
     try:
         policy = open_serving(folder)
@@ -82,5 +76,24 @@ def open_recognizer(
         )
         held = launch.running
     held = concurrency or held
-    settings = ClientSettings(model, held, priorities=launch.priorities, schedulers=launch.schedulers)
+    settings = ClientSettings(
+        model,
+        held,
+        priorities=launch.priorities,
+        schedulers=launch.schedulers,
+        engines=max(1, len(servers)),
+    )
     return SglangRecognizer(transport, policy, settings)
+
+
+def _over_omni(model: str, servers: Sequence[str], concurrency: int, key: str | None) -> SglangRecognizer:
+    """Over SGLang-Omni's servers, which serve models that SGLang's own does not."""
+    if not servers:
+        raise EngineError("model", f"{model} needs the address of its server", retryable=False)
+    policy = open_named(model)
+    omni = HttpTransport(servers, key=key, form=Omni(generates=policy.facts.generates))
+    held = concurrency or _OMNI_RUNNING * len(servers)
+    settings = ClientSettings(
+        model, held, priorities=False, stream_from=OMNI_STREAM_FROM, engines=len(servers)
+    )
+    return SglangRecognizer(omni, policy, settings)
