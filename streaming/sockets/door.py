@@ -17,6 +17,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from streaming.denial import later
 
+from .pace import Pace
+
 QUIET_S = 0.5
 """A refused client that sends nothing for so long has read why, or never will."""
 
@@ -52,7 +54,9 @@ class HttpProtocol(H11Protocol):
     _brief = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        self._pace = Pace(transport)
+        self._pace.adopt(self._parse)
+        super().connection_made(self._pace)
         over = len(self.connections) - self.door.sessions() - self.door.most
         if over > self.door.spare:
             self._refuse()
@@ -83,12 +87,16 @@ class HttpProtocol(H11Protocol):
         self.transport.close()
 
     def data_received(self, data: bytes) -> None:
+        self._pace.take(data)
+
+    def _parse(self, data: bytes) -> None:
         if not self._refused:
             super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
-        super().connection_lost(exc)
+        self._pace.drop()  # nobody would read the answer
+        self._pace.drained(lambda: super(HttpProtocol, self).connection_lost(exc))
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         if self._brief:

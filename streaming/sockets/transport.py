@@ -3,13 +3,16 @@
 What uvicorn's own protocol lacks: an application cannot cut a client that reads nothing (closing waits for
 a buffer that never drains), and such a client's pings are answered into that buffer without end; after
 refusing an oversized message the socket is dropped while the client still sends, so that it sees a reset
-instead of the refusal; some refused handshakes are never answered; fragments of nothing are kept for ever.
+instead of the refusal; some refused handshakes are never answered; fragments of nothing are kept for ever; a
+read full of tiny messages is taken apart in one go (`pace`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
+from typing import cast
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from uvicorn._types import ASGISendEvent
@@ -21,6 +24,7 @@ from websockets.http11 import Request
 from streaming.wire.errors import CloseCode
 
 from .door import QUIET_S
+from .pace import Pace
 from .writer import ChannelClosed
 
 EXTENSION = "seamscribe.abort"
@@ -49,7 +53,22 @@ class Protocol(WebSocketsSansIOProtocol):
         if not self.close_sent:
             self.scope["extensions"][EXTENSION] = {"abort": self.transport.abort}
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        # Over plain HTTP it was one already.
+        self._pace = transport if isinstance(transport, Pace) else Pace(cast(asyncio.Transport, transport))
+        self.transport = self._pace
+        self._pace.adopt(self._parse)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.disconnected = True
+        self.writable.set()
+        self._pace.drained(lambda: super(Protocol, self).connection_lost(exc))
+
     def data_received(self, data: bytes) -> None:
+        self._pace.take(data)
+
+    def _parse(self, data: bytes) -> None:
         if self.conn.parser_exc is None:
             super().data_received(data)
             if not self.handshake_initiated and self.conn.handshake_exc is not None:

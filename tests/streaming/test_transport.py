@@ -201,6 +201,104 @@ def test_a_socket_is_read_on_until_a_second_of_audio_waits() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("what", ["messages", "pings", "chunks"])
+def test_a_read_full_of_tiny_things_is_taken_apart_while_others_have_their_turn(what: str) -> None:
+    seen: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "websocket.connect":
+                await send({"type": "websocket.accept"})
+            elif message["type"] in ("websocket.disconnect", "http.disconnect"):
+                return
+            else:
+                seen.append(len(message.get("bytes") or message.get("body", b"")))
+
+    async def main() -> None:
+        house = House(app)
+        if what == "chunks":
+            transport = house.connect()
+            head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+            transport.protocol.data_received(head)
+            flood, count = b"1\r\nx\r\n" * 30_000, 30_000
+        else:
+            transport = await opened(house)
+            flood, count = (frame(9) if what == "pings" else frame(2, b"x")) * 30_000, 30_000
+        pace, looks = transport.protocol.transport, 0
+
+        def clock() -> float:
+            nonlocal looks
+            looks += 1
+            return looks  # each slice takes longer than a turn may
+
+        pace.clock = clock
+        transport.protocol.data_received(flood)
+        turns = 0
+        while pace._held:
+            before = looks
+            await asyncio.sleep(0)
+            assert looks - before <= 2, "one slice a turn"
+            turns += 1
+        await settle(200)
+        assert turns >= 40, "of 750 things or fewer each"
+        if what == "pings":
+            assert transport.written == b"\x8a\x00" * count
+        else:
+            assert sum(seen) == count, "all of it came"
+        transport.close()
+        await settle()
+
+    run(main())
+
+
+def test_what_came_before_the_connection_was_lost_is_heard_before_the_loss() -> None:
+    got: list[Any] = []
+    turn = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        await turn.wait()
+        while (message := await receive())["type"] != "websocket.disconnect":
+            got.append(message["bytes"])
+        got.append("gone")
+
+    async def main() -> None:
+        house = House(app)
+        transport = await opened(house)
+        sent = [bytes([i]) * 120 for i in range(250)] * 4
+        transport.protocol.data_received(b"".join(frame(2, one) for one in sent))
+        transport.abort()
+        await settle()
+        assert house.state.connections, "what waits is still to be looked at"
+        turn.set()
+        await settle(2000)
+        assert got == [*sent, "gone"]
+        assert not house.state.connections
+
+    run(main())
+
+
+def test_what_nobody_takes_any_more_does_not_keep_a_lost_connection() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        await asyncio.sleep(5)
+
+    async def main() -> None:
+        house = House(app)
+        transport = await opened(house)
+        transport.protocol.data_received(frame(2, bytes(100)) * 1000)
+        transport.abort()
+        await settle()
+        assert house.state.connections
+        await asyncio.sleep(6)
+        assert not house.state.connections
+
+    run(main())
+
+
 def test_closing_a_client_that_does_not_read_ends() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await receive()
