@@ -62,7 +62,8 @@ class Served:
 @dataclass(frozen=True, slots=True)
 class Load:
     """How busy the engine is. `stretch` is what refresh intervals are to be multiplied by; `brief`, whether
-    refreshes are to hear less, too."""
+    refreshes are to hear less, too; `slow`, how long they take in the engine's own queue, as a multiple of
+    what they may."""
 
     waiting: int
     running: int
@@ -70,6 +71,7 @@ class Load:
     utilisation: float
     stretch: float
     brief: bool
+    slow: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -112,8 +114,8 @@ class Dispatcher:
     def load(self) -> Load:
         """The present load."""
         gauge, stretch = self._gauge, self.stretch
-        oldest = self._queue.oldest(self._loop.time())
-        return Load(len(self._queue), gauge.running, oldest, gauge.utilisation, stretch, gauge.brief)
+        waiting, oldest = len(self._queue), self._queue.oldest(self._loop.time())
+        return Load(waiting, gauge.running, oldest, gauge.utilisation, stretch, gauge.brief, gauge.slow)
 
     @property
     def stretch(self) -> float:

@@ -106,8 +106,11 @@ class TaskQueue:
 class LoadGauge:
     """From how busy the engine is to how far refresh intervals are stretched.
 
-    A small control loop: while the engine is nearly always busy or tasks wait long, the factor grows step
-    by step; when there is room it shrinks more slowly. It needs no estimate of what a task costs.
+    Two measures, of which the greater counts. Where places are scarce a small control loop: while the engine
+    is nearly always busy or tasks wait long, the factor grows step by step; when there is room it shrinks
+    more slowly. Where an engine takes hundreds at once, how long refreshes take in it: the factor is in
+    proportion, at once, for steps would swing between too rare and too many. It needs no estimate of what a
+    task costs.
     """
 
     BUSY = 0.85
@@ -115,13 +118,18 @@ class LoadGauge:
     CALM = 0.65
     WAIT_S = 0.5
     """Seconds a task may wait before refreshes become rarer."""
-    SLOW_S = 0.5
-    """Seconds a refresh may take in an engine that takes many at once, and so has a queue of its own, before
-    they become rarer; or"""
-    SLOWER = 2.5
+    MANY = 16
+    """An engine that takes so many at once has a queue of its own, and how long refreshes take tells of it;
+    of one that takes fewer its places tell."""
+    SLOW_S = 0.25
+    """Seconds a refresh may take in such an engine before they become rarer; or"""
+    SLOWER = 4.0
     """so many times what it takes when the engine is idle, whichever is more."""
-    FORGET = 1.002
-    """By so much a period the quickest refreshes are forgotten: windows and engines change."""
+    FORGET = 1.0001
+    """By so much a period (twofold in an hour) the quickest refreshes are forgotten while none is slow:
+    windows and engines change, but load that lasts is no reason to take it for idleness."""
+    LEAST_S = 0.005
+    """What took less was answered without the engine, and says nothing of it."""
     PERIOD_S = 0.5
     """Seconds between two steps of the loop."""
     MOST = 6.0
@@ -139,7 +147,7 @@ class LoadGauge:
         self._stepped = now
         self._busy = 0.0
         self._utilisation = 0.0
-        self._factor = 1.0
+        self._factor = self._scarce = 1.0
         self._brief = False
         self._served, self._took = 0, 0.0  # since the last step
         self._latency = 0.0
@@ -173,13 +181,14 @@ class LoadGauge:
 
     def served(self, seconds: float) -> None:
         """A refresh took so long from its turn to its answer."""
-        self._served += 1
-        self._took += seconds
+        if seconds >= self.LEAST_S:
+            self._served += 1
+            self._took += seconds
 
     @property
     def slow(self) -> float:
-        """How long refreshes take in the engine, as a multiple of what they may."""
-        if self._quickest == float("inf"):
+        """How long refreshes take in an engine with a queue of its own, as a multiple of what they may."""
+        if self._concurrency < self.MANY or self._quickest == float("inf"):
             return 0.0
         return self._latency / max(self.SLOW_S, self.SLOWER * self._quickest)
 
@@ -201,10 +210,11 @@ class LoadGauge:
         if self._served:
             mean = self._took / self._served
             self._latency += (mean - self._latency) * weight
-            self._quickest = min(self._quickest * self.FORGET, mean)
+            self._quickest = min(self._quickest * (self.FORGET if self.slow < 1.0 else 1.0), mean)
             self._served, self._took = 0, 0.0
-        if self._utilisation > self.BUSY or oldest_s > self.WAIT_S or self.slow > 1.0:
-            self._factor = min(self.MOST, self._factor * 1.2)
-        elif self._utilisation < self.CALM and self.slow < self.CALM:
-            self._factor = max(1.0, self._factor / 1.1)
+        if self._utilisation > self.BUSY or oldest_s > self.WAIT_S:
+            self._scarce = min(self.MOST, self._scarce * 1.2)
+        elif self._utilisation < self.CALM:
+            self._scarce = max(1.0, self._scarce / 1.1)
+        self._factor = min(self.MOST, max(self._scarce, self.slow))
         self._brief = self._factor > (self.WHOLE if self._brief else self.BRIEF)

@@ -74,6 +74,8 @@ class Fleet:
     seed: int = 1
     routing: str = "turn"
     """One of `ROUTING`: to each in turn, to the less busy of two, to any."""
+    stretching: bool = True
+    """Refreshes become rarer under load, as the server's do; the engines were measured without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,8 @@ class Front:
         self.gauge = LoadGauge(PARTS * slots, 0.0)
         self.capacity = Capacity(Rules(burst=2 * slots), 0.0)
         self.waiting: deque[int] = deque()
+        self.answers, self.took = 0, 0.0
+        """Decodes that came back since the last look, and their seconds."""
 
 
 class Run:
@@ -192,9 +196,12 @@ class Run:
             # The mean of the time since the last look, as if it had been so all that time.
             gauge.run(round(PARTS * share) - gauge.running, now - LOOK_S)
             oldest = now - self.asked[front.waiting[0]] if front.waiting else 0.0
+            if front.answers:
+                gauge.served(front.took / front.answers)
+                front.answers, front.took = 0, 0.0
             gauge.step(oldest, now)
-            self.stretch[number] = gauge.factor
-            look = Look(share / front.slots, gauge.factor, oldest, None, float(live[number]), 0.0)
+            self.stretch[number] = factor = gauge.factor if self.fleet.stretching else 1.0
+            look = Look(share / front.slots, factor, oldest, None, float(live[number]), 0.0, gauge.slow)
             front.capacity.look(look, now)
         self.most_stretch = max(self.most_stretch, float(self.stretch.max()))
 
@@ -256,6 +263,9 @@ class Run:
     def _answer(self, ids: Ints, *, counting: bool) -> None:
         homes = self.home[ids]
         np.add.at(self.running, homes, -1)
+        for home, took in zip(homes.tolist(), (self.now - self.begun[ids]).tolist(), strict=True):
+            self.fronts[home].answers += 1
+            self.fronts[home].took += took
         if counting:
             self.answers += len(ids)
             self.delays.append(self.now - self.asked[ids])
@@ -320,7 +330,7 @@ def check() -> list[str]:
     """The engine's model beside what was measured, as lines of a Markdown table."""
     lines = ["| engine, streams | p50 / p95, s, measured | simulated |", "| --- | --- | --- |"]
     for (name, streams), (p50, p95, _) in MEASURED.items():
-        fleet = Fleet(streams, 1, 1, 1024, 1.0, 60.0, ENGINES[name], admission=False)
+        fleet = Fleet(streams, 1, 1, 1024, 1.0, 60.0, ENGINES[name], admission=False, stretching=False)
         found = simulate(fleet)
         lines.append(f"| {name}, {streams} | {p50} / {p95} | {found.p50_s:.2f} / {found.p95_s:.2f} |")
     return lines

@@ -114,6 +114,7 @@ class Admission:
                 commit_s=self._commit.quantile(0.95),
                 audio_rate=(received - self._received) / passed,
                 memory=memory / self._most_memory,
+                slow=load.slow,
             ),
             now,
         )

@@ -70,7 +70,7 @@ class Look:
     """The server at one moment; `queue_s` and `commit_s` are the 95th percentile of the last seconds."""
 
     busy: float
-    """Share of the engine's time that was in use since the look before."""
+    """Share of the engine's places that was in use since the look before."""
     stretch: float
     """What refresh intervals are multiplied by, from 1."""
     queue_s: float
@@ -80,6 +80,14 @@ class Look:
     """Audio seconds received a second."""
     memory: float
     """Share of the memory that may be used."""
+    slow: float = 0.0
+    """How long refreshes take in an engine with a queue of its own, as a multiple of what they may; 0 where
+    `busy` says all."""
+
+    @property
+    def used(self) -> float:
+        """Share of the engine's time in use: of hundreds of places few are, until all of its time is."""
+        return max(self.busy, BUSY * min(1.0, self.slow))
 
 
 class Capacity:
@@ -119,14 +127,14 @@ class Capacity:
         self._pass(now)
         passed, self._looked = max(0.0, now - self._looked), now
         weight = 1 - math.exp(-passed / SMOOTH_S)
-        self._demand += (look.busy * look.stretch - self._demand) * weight
+        self._demand += (look.used * look.stretch - self._demand) * weight
         self._rate += (look.audio_rate - self._rate) * weight
         self._heard += look.audio_rate * passed
         if self._heard >= HEARD and self._rate > IDLE:
             known, slow = SAFETY * self._demand / self._rate, 1 - math.exp(-passed / FORGET_S)
             before = known if self._cost is None else self._cost
             self._cost = max(known, before + (known - before) * slow)
-        if look.commit_s is not None and look.stretch == 1.0 and look.busy < FREE * BUSY:
+        if look.commit_s is not None and look.stretch == 1.0 and look.used < FREE * BUSY:
             known = look.commit_s if self._unloaded is None else self._unloaded
             self._unloaded = known + (look.commit_s - known) * weight
         self._judge(dict(self._shares(look)), now)
@@ -166,7 +174,7 @@ class Capacity:
         """What closes the door, each as a multiple of its limit."""
         yield "memory", look.memory
         yield "queue", look.queue_s / self._rules.queue_s
-        if look.commit_s is not None and look.busy * look.stretch >= LOWER * BUSY:
+        if look.commit_s is not None and look.used * look.stretch >= LOWER * BUSY:
             # Words that come late while the engine has time to spare are not for want of capacity.
             most = self._rules.commit_s
             if self._unloaded is not None:

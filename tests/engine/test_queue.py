@@ -169,25 +169,39 @@ def looked(gauge: LoadGauge, *took: float, steps: int = 40) -> LoadGauge:
 
 def test_an_engine_with_places_left_that_answers_late_is_busy_all_the_same() -> None:
     """One that takes hundreds at once has a queue of its own: its places say nothing."""
-    gauge = looked(LoadGauge(concurrency=256, now=0.0), 0.1, 0.2)
+    gauge = looked(LoadGauge(concurrency=256, now=0.0), 0.05, 0.15)
     assert gauge.factor == 1.0
-    assert looked(gauge, 0.7, 0.9).factor == LoadGauge.MOST
+    assert looked(gauge, 0.7, 0.9).factor == pytest.approx(2.0, rel=0.01)
     assert gauge.utilisation == 0.0
     assert looked(gauge, 0.1, 0.2).factor == 1.0
 
 
 def test_an_engine_that_always_takes_so_long_is_not_busy() -> None:
-    gauge = looked(LoadGauge(concurrency=2, now=0.0), 0.8)
+    gauge = looked(LoadGauge(concurrency=256, now=0.0), 0.8)
     assert gauge.factor == 1.0
-    assert looked(gauge, 1.6).factor == 1.0
-    assert looked(gauge, 2.4).factor > 1.0
+    assert looked(gauge, 3.0).factor == 1.0
+    assert looked(gauge, 4.0).factor > 1.0
 
 
-def test_refreshes_stay_as_rare_while_they_take_nearly_too_long() -> None:
-    """Else they would come and go every second."""
-    gauge = looked(looked(LoadGauge(concurrency=256, now=0.0), 0.1), 0.7, steps=6)
-    rare = gauge.factor
-    assert rare > 1.0
-    looked(gauge, 0.4, steps=4)  # the mean comes down first
-    settled = gauge.factor
-    assert looked(gauge, 0.4).factor == settled
+def test_where_places_are_few_they_tell_and_not_how_long_it_takes() -> None:
+    """There a decode is slow because its window is long, or the machine has other work."""
+    gauge = looked(looked(LoadGauge(concurrency=2, now=0.0), 0.1), 0.8)
+    assert (gauge.slow, gauge.factor) == (0.0, 1.0)
+
+
+def test_refreshes_are_as_rare_as_they_are_late_and_no_rarer_for_its_lasting() -> None:
+    """Steps up and down for as long as it lasts swung between none and the most."""
+    gauge = looked(LoadGauge(concurrency=256, now=0.0), 0.1)
+    seen = [looked(gauge, 0.6, steps=1).factor for _ in range(40)]
+    assert all(a <= b for a, b in itertools.pairwise(seen))
+    assert seen[-1] == pytest.approx(1.5, rel=0.01)
+
+
+def test_load_that_lasts_for_hours_is_not_taken_for_idleness() -> None:
+    gauge = looked(LoadGauge(concurrency=256, now=0.0), 0.1)
+    assert looked(gauge, 0.8, steps=8 * 7200).factor == pytest.approx(2.0, rel=0.01)
+
+
+def test_what_is_answered_without_the_engine_says_nothing_of_it() -> None:
+    gauge = looked(looked(LoadGauge(concurrency=256, now=0.0), 0.0), 0.8)
+    assert gauge.factor == 1.0

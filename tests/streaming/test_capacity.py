@@ -22,6 +22,7 @@ looks = st.builds(
     commit_s=st.none() | st.floats(0, 60),
     audio_rate=st.floats(0, 1000),
     memory=st.floats(0, 2),
+    slow=st.floats(0, 6),
 )
 steps = st.lists(st.tuples(looks, st.integers(0, 5)), max_size=60)
 
@@ -144,6 +145,24 @@ def test_so_many_fit_that_refreshes_are_as_rare_as_was_allowed(stretch: float) -
     capacity = Capacity(replace(RULES, stretch=stretch), 0.0)
     steadily(capacity, replace(NOTHING, busy=BUSY / 2, stretch=2.0, audio_rate=10.0))
     assert capacity.used == pytest.approx(1 / stretch)
+
+
+def test_an_engine_with_places_left_is_full_once_refreshes_take_too_long_in_it() -> None:
+    """Hundreds of places of which few are used: they let in everybody, and words came late."""
+    calm, slow = replace(NOTHING, busy=0.05, audio_rate=400.0, slow=0.3), {"busy": 0.1, "audio_rate": 500.0}
+    capacity = Capacity(RULES, 0.0)
+    now = steadily(capacity, calm)
+    assert capacity.refusal(now) is None
+    now = steadily(capacity, replace(NOTHING, **slow, slow=1.4, stretch=1.4), now)
+    assert capacity.refusal(now) == "load"
+    now = steadily(capacity, calm, now)
+    assert capacity.refusal(now) is None
+
+
+def test_words_that_come_late_from_a_slow_engine_close_the_door_whatever_places_are_left() -> None:
+    capacity = Capacity(RULES, 0.0)
+    late = replace(NOTHING, busy=0.1, stretch=1.1, slow=1.1, commit_s=RULES.commit_s, audio_rate=100.0)
+    assert capacity.refusal(steadily(capacity, late)) == "commit"
 
 
 def test_words_that_come_late_under_load_do_not_become_the_measure() -> None:
