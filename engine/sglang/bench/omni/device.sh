@@ -3,8 +3,9 @@
 #
 #   engine/sglang/bench/omni/device.sh S A OUT SECONDS CASE... [options of live.py]
 #
-# Results, logs and the compiled kernels come back in OUT.
+# Results, logs and the compiled kernels come back in OUT; a second run takes another folder of S for its logs (LOGS).
 set -u
+logs=${LOGS:-logs}
 s=$1 a=$2 out=$3 seconds=$4; shift 4
 began=$SECONDS
 if [ ! -f "$s/env.sh" ]; then
@@ -22,6 +23,6 @@ if [ ! -f "$s/random/config.json" ]; then
   echo "weights after $((SECONDS - began)) s"
 fi
 python3 -m engine.sglang.bench.omni.live "$@" --model "$s/random" --audio "$a" --out "$out/rows.jsonl" \
-  --logs "$s/logs" --budget $((seconds - (SECONDS - began)))
+  --logs "$s/$logs" --budget $((seconds - (SECONDS - began)))
 tar cJf "$out/flashinfer-cache.txz" -C ~ .cache/flashinfer 2> /dev/null
-tar cJf "$out/logs.txz" -C "$s" logs
+tar cJf "$out/logs.txz" -C "$s" "$logs"

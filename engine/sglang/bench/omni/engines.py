@@ -57,6 +57,7 @@ def child(
             start_new_session=True,
             env={**os.environ, **(environment or {})},
         )
+    log.with_suffix(".pid").write_text(f"{made.pid}\n", "ascii")  # of its group, to end it if it is left
     began = time.monotonic()
     try:
         while not answers(url):
