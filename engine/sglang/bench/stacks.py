@@ -1,4 +1,4 @@
-"""Where the schedulers' time goes: stacks sampled from outside while a load runs.
+"""Where processes' time goes: stacks sampled from outside while a load runs.
 
 `python -m engine.sglang.bench.stacks FILE...` prints the share of the samples by line and by function.
 """
@@ -11,10 +11,13 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+
+from .kinds import processes
 
 _RATE = 200
 
@@ -29,9 +32,7 @@ async def sampled(folder: str | None, name: str, seconds: float) -> AsyncIterato
         return
     running: list[subprocess.Popen[bytes]] = []
     for pid, part in ((scheduler, "scheduler"), (os.getpid(), "own")):
-        arguments = ["record", "--pid", str(pid), "--duration", f"{seconds:.0f}", "--rate", str(_RATE)]
-        arguments += ["--format", "raw", "--nonblocking", "--threads"]
-        arguments += ["--output", str(_target(Path(folder), f"{name} {part}"))]
+        arguments = [*_arguments(pid, seconds), "--output", str(_target(Path(folder), f"{name} {part}"))]
         running.append(
             await asyncio.to_thread(subprocess.Popen, [tool, *arguments], stdout=sys.stderr.fileno())
         )
@@ -42,6 +43,36 @@ async def sampled(folder: str | None, name: str, seconds: float) -> AsyncIterato
             with suppress(subprocess.TimeoutExpired):
                 await asyncio.to_thread(process.wait, 8.0)
             process.terminate()
+
+
+def record(folder: Path, name: str, kinds: Sequence[str], seconds: float) -> None:
+    """Sample the busiest process of each of these kinds for `seconds`, into files of `folder`; nothing where
+    there is no py-spy. Blocks."""
+    tool = shutil.which("py-spy")
+    if tool is None:
+        return
+    before = processes()
+    time.sleep(1.0)
+    used: dict[str, tuple[float, int]] = {}
+    for pid, (kind, spent) in processes().items():
+        if kind in kinds:
+            used[kind] = max(used.get(kind, (0.0, 0)), (spent - before.get(pid, (kind, spent))[1], pid))
+    running = [
+        subprocess.Popen(
+            [tool, *_arguments(pid, seconds), "--output", str(_target(folder, f"{name} {kind}"))],
+            stdout=sys.stderr.fileno(),
+        )
+        for kind, (_, pid) in used.items()
+    ]
+    for process in running:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds + 8.0)
+        process.terminate()
+
+
+def _arguments(pid: int, seconds: float) -> list[str]:
+    own = ["record", "--pid", str(pid), "--duration", f"{seconds:.0f}", "--rate", str(_RATE)]
+    return [*own, "--format", "raw", "--nonblocking", "--threads"]
 
 
 def _target(folder: Path, name: str) -> Path:

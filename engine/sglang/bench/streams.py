@@ -3,10 +3,12 @@ processes before them, `seamscribe bench load` before that, all over loopback so
 
     python -m engine.sglang.bench.streams CASE... --tiny DIR --large DIR --audio DIR --out FILE --logs DIR
 
-A case is `model:streams:fronts:at_once[:seconds]`, e.g. `tiny:1000:10:16` or `large:400:8:8:40`: which
-engines, how many streams, how many processes of our server, and how many decodes each of those has under way
-at most (0: as many as the engines hold). All engines are started at first and idle until it is their turn;
-those that answer already are taken as they are.
+A case is `model:streams:fronts:at_once[:seconds][+name=value...]`, e.g. `tiny:1000:10:16` or
+`large:400:8:8:40+session.max_delay_s=2.6`: which engines, how many streams, how many processes of our server,
+and how many decodes each of those has under way at most (0: as many as the engines hold); then settings of
+our server, or `engines=N`: how many of those that run, `packet_ms=N`: audio of a message, `stacks=1`: sample
+what a front, a tokenizer and a scheduler do (py-spy). All engines are started at first and idle until it is
+their turn; those that answer already are taken as they are.
 `--standin` starts servers without a model, to try the script where there is no GPU.
 """
 
@@ -23,14 +25,18 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from .kinds import Cores, by_kind
 from .meters import metered
+from .stacks import record
 
 _START_S = 300.0
 _WARM_S = 8.0
+_STACKS_AT_S, _STACKS_S = 12.0, 6.0
+"""Stacks are sampled so long after the ramp would be over had our processes started at once, for so long."""
 _SPARE_S = 75.0
 """What a case takes beside its audio: our processes' start, the ramp, the last words."""
 
@@ -45,17 +51,43 @@ class Case:
     at_once: int
     seconds: float = 40.0
     ramp_s: float = 8.0
+    engines: int = 0
+    """0: all of its model."""
+    packet_ms: int = 100
+    stacks: int = 0
+    settings: dict[str, str] = field(default_factory=dict)
+    """Of our server, by their names in a settings file."""
 
     @classmethod
     def parse(cls, text: str) -> Case:
         """Raises `ValueError` for what is none."""
-        parts = text.split(":")
+        first, *more = text.split("+")
+        parts = first.split(":")
         if not 4 <= len(parts) <= 5:
-            raise ValueError(f"case {text!r}: say model:streams:fronts:at_once[:seconds]")
-        case = cls(parts[0], *map(int, parts[1:4]), *map(float, parts[4:]))
+            raise ValueError(f"case {text!r}: say model:streams:fronts:at_once[:seconds][+name=value...]")
+        named = dict(one.split("=", 1) for one in more if "=" in one)
+        if len(named) < len(more):
+            raise ValueError(f"case {text!r}: say +name=value, each name once")
+        engines, packet_ms, stacks = (
+            int(named.pop(name, usual)) for name, usual in (("engines", 0), ("packet_ms", 100), ("stacks", 0))
+        )
+        if odd := [name for name in named if "." not in name]:
+            raise ValueError(f"case {text!r}: {odd[0]} is no setting: name one as in a file, a.b")
+        streams, fronts, at_once = map(int, parts[1:4])
+        case = cls(parts[0], streams, fronts, at_once)
+        case = replace(case, seconds=float(parts[4])) if parts[4:] else case
+        case = replace(case, engines=engines, packet_ms=packet_ms, stacks=stacks, settings=named)
         if case.seconds <= case.ramp_s:
             raise ValueError(f"case {text!r}: the last stream begins after {case.ramp_s:g} s: speak longer")
         return case
+
+    @property
+    def name(self) -> str:
+        """For files and tables."""
+        own = {"engines": self.engines, "packet_ms": self.packet_ms if self.packet_ms != 100 else 0}
+        named = {name: str(value) for name, value in own.items() if value} | self.settings
+        first = f"{self.model}-{self.streams}-{self.fronts}-{self.at_once}"
+        return "-".join([first, *(f"{name.rpartition('.')[2]}={value}" for name, value in named.items())])
 
 
 def engine_command(model: str, folder: Path, port: int, options: argparse.Namespace) -> list[str]:
@@ -64,7 +96,8 @@ def engine_command(model: str, folder: Path, port: int, options: argparse.Namesp
         own = ["-m", "engine.sglang.bench.standin", "--port", str(port), "--model", str(folder)]
         return [sys.executable, *own, "--delay", "0.2"]
     own = ["--port", str(port), "--running", str(options.running), "--tokenizers", str(options.tokenizers)]
-    flags = ["--log-level", "info"]
+    # What it batches is logged, not every request.
+    flags = ["--log-level", "info", "--log-level-http", "warning"]
     if options.positions:
         # Several engines measure the free memory while the others take theirs: the size is said instead.
         flags += ["--max-total-tokens", str(options.positions), "--mem-fraction-static", "0.9"]
@@ -122,11 +155,12 @@ def _await(child: subprocess.Popen[bytes], port: int, began: float) -> None:
 
 async def measure(case: Case, ports: Sequence[int], options: argparse.Namespace) -> dict[str, Any]:
     """One case's row."""
-    name = f"{case.model}-{case.streams}-{case.fronts}-{case.at_once}"
+    name, ports = case.name, ports[: case.engines or None]
     found = options.logs / f"load-{name}-{time.monotonic():.0f}.json"
     command = [sys.executable, "-m", "streaming", "bench", "load", "--audio", str(options.audio)]
     command += ["--streams", str(case.streams), "--seconds", str(case.seconds), "--ramp", str(case.ramp_s)]
     command += ["--processes", str(options.speakers), "--json", str(found), "--select", options.select]
+    command += ["--packet-ms", str(case.packet_ms)]
     served = ["--engine", "sglang", "--model", str(vars(options)[case.model]), "--no-speakers"]
     command += [f"--serve={part}" for part in [*served, "--processes", str(case.fronts)]]
     environment = os.environ | {
@@ -137,13 +171,16 @@ async def measure(case: Case, ports: Sequence[int], options: argparse.Namespace)
         "SEAMSCRIBE_ADMISSION__ON": "false",
         "SEAMSCRIBE_SERVER__LOG_LEVEL": "warning",
     }
+    for setting, value in case.settings.items():
+        environment["SEAMSCRIBE_" + setting.upper().replace(".", "__")] = value
     row: dict[str, Any] = {"case": asdict(case), "engines": len(ports)}
     log = await asyncio.to_thread(open, options.logs / f"load-{name}.log", "ab")
     with log:
-        async with metered() as usage:
+        async with metered() as usage, by_kind() as cores:
             child = await asyncio.create_subprocess_exec(
                 *command, env=environment, stdout=log, stderr=log, start_new_session=True
             )
+            sampling = asyncio.create_task(_stacks(case, options.logs))
             try:
                 row["status"] = await asyncio.wait_for(
                     child.wait(), case.seconds + case.ramp_s + 2 * _SPARE_S
@@ -151,10 +188,13 @@ async def measure(case: Case, ports: Sequence[int], options: argparse.Namespace)
             except TimeoutError:
                 row["status"] = "took too long"
             finally:
+                sampling.cancel()
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(child.pid, 9)
     row |= {"gpu": usage.gpu, "gpu_mib": usage.gpu_mib, "cores": usage.machine_cores}
     row["processes"] = usage.processes
+    row["series"] = [asdict(one) for one in cores]
+    row["busiest"] = str(max(cores, key=lambda one: one.total, default=Cores(0.0)))
     if found.is_file():
         document = json.loads(found.read_text("utf-8") or "{}")
         row |= {key: document.get(key) for key in ("total", "faults", "environment")}
@@ -162,19 +202,24 @@ async def measure(case: Case, ports: Sequence[int], options: argparse.Namespace)
     return row
 
 
+async def _stacks(case: Case, folder: Path) -> None:
+    """Of a case that wants it: what one front, tokenizer and scheduler do once all streams are live."""
+    if case.stacks:
+        await asyncio.sleep(case.ramp_s + _STACKS_AT_S)
+        await asyncio.to_thread(record, folder, case.name, ("front", "tokenizer", "scheduler"), _STACKS_S)
+
+
 HEADER = (
-    "| model | engines | streams | fronts x decodes | first text p50 | committed p50 / p95 / p99 / max |"
+    "| case | engines | first text p50 | committed p50 / p95 / p99 / max |"
     " final p50 / p95 | WER % | states a stream and s | faults | CPU a stream: server, speakers |"
-    " cores | GPU % |\n|" + "---|" * 13
+    " cores | GPU % |\n|" + "---|" * 11
 )
 
 
 def line(row: dict[str, Any]) -> str:
     """A row as a line of the table."""
     case, total = row["case"], row.get("total")
-    head = (
-        f"| {case['model']} | {row['engines']} | {case['streams']} | {case['fronts']} x {case['at_once']} |"
-    )
+    head = f"| {Case(**case).name} | {row['engines']} |"
     if not total:
         return f"{head} failed: {row['status']} |"
 
@@ -232,7 +277,7 @@ def main(argv: Sequence[str]) -> int:
                 continue
             row = asyncio.run(measure(case, ports[case.model], options))
             lines.append(line(row))
-            say(f"{lines[-1]} {row['processes']} {row.get('faults')}")
+            say(f"{lines[-1]}\n  {row['busiest']}\n  {row.get('faults')}")
             with options.out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
     say("\n".join(lines))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy.typing as npt
 import pytest
 
 from engine.policies.whisper_convert import write_safetensors
+from engine.sglang.bench.kinds import KINDS, OTHERS, between, kind_of, processes
 from engine.sglang.bench.standin import WORDS_PER_S, Asked, answer
 from engine.sglang.bench.streams import Case, engine_command
 from engine.sglang.bench.widened import read_safetensors, widened
@@ -143,6 +145,41 @@ def test_cases_say_what_they_are_or_are_refused() -> None:
         Case.parse("tiny:1000")
     with pytest.raises(ValueError, match="speak longer"):
         Case.parse("tiny:4:1:0:8")
+    varied = Case.parse("tiny:1000:12:0:40+session.max_delay_s=2.6+engines=2+packet_ms=200+stacks=1")
+    assert (varied.engines, varied.packet_ms, varied.stacks) == (2, 200, 1)
+    assert varied.settings == {"session.max_delay_s": "2.6"}
+    assert varied.name == "tiny-1000-12-0-engines=2-packet_ms=200-max_delay_s=2.6"
+    with pytest.raises(ValueError, match="fronts is no setting"):
+        Case.parse("tiny:4:1:0:9+fronts=3")
+    with pytest.raises(ValueError, match="name=value"):
+        Case.parse("tiny:4:1:0:9+stacks")
+
+
+def test_processes_are_told_apart_by_their_command_lines() -> None:
+    lines = {
+        b"sglang::scheduler\0": "scheduler",
+        b"python3\0-m\0sglang.launch_server\0--model-path\0m\0": "tokenizer",
+        b"python3\0-m\0streaming\0serve\0--processes\x002\0--inherit\x005\0": "front",
+        b"python3\0-m\0streaming\0serve\0--processes\x002\0": "others",
+        b"python3\0-c\0from multiprocessing.spawn import spawn_main; ...\0": "speakers",
+        b"": "others",
+    }
+    assert {line: kind_of(line) for line in lines} == lines
+
+
+def test_cores_are_those_of_the_time_between_two_looks() -> None:
+    before = {1: ("front", 4.0), 2: ("front", 1.0), 3: ("scheduler", 7.0)}
+    after = {1: ("front", 5.0), 2: ("front", 3.0), 4: ("tokenizer", 0.5)}
+    found = between(before, after, 2.0, 10.0)
+    assert found.all == {"front": 1.5, "tokenizer": 0.25}
+    assert found.most == {"front": 1.0, "tokenizer": 0.25}
+    assert str(found) == "1.8 cores at 10 s: front 1.5 (one 1.00), tokenizer 0.2 (one 0.25)"
+
+
+def test_this_process_is_among_those_seen() -> None:
+    kind, spent = processes()[os.getpid()]
+    assert kind in {kind for kind, _ in KINDS} | {OTHERS}
+    assert spent > 0
 
 
 def test_engines_are_started_as_an_operator_starts_them() -> None:
@@ -152,6 +189,8 @@ def test_engines_are_started_as_an_operator_starts_them() -> None:
     assert command[command.index("--") + 1 :] == [
         "--log-level",
         "info",
+        "--log-level-http",
+        "warning",
         "--max-total-tokens",
         "1000",
         "--mem-fraction-static",
