@@ -7,7 +7,6 @@ while the other goes on. One person is away for ten minutes in the middle. The s
 from __future__ import annotations
 
 import random
-import wave
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise, product
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from clients.audio import RATE, Warn, load
+from engine.sglang.payload import as_wav
 
 from .corpus import CorpusError, Pcm, Row, read_manifest
 from .speakers_refs import Spoken
@@ -156,9 +156,7 @@ def _label(said: Sequence[Spoken], hypothesis: Sequence[Spoken]) -> str | None:
 def write(meeting: Meeting, folder: Path, name: str = "meeting") -> None:
     """NAME.wav, NAME.rttm and NAME.stm in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    with wave.open(str(folder / f"{name}.wav"), "wb") as file:
-        file.setparams((1, 2, RATE, 0, "NONE", ""))
-        file.writeframes(meeting.pcm.tobytes())
+    (folder / f"{name}.wav").write_bytes(as_wav(meeting.pcm.tobytes()))
     rttm, stm = [], []
     for turn in sorted(meeting.turns, key=lambda turn: turn.start_s):
         length = turn.end_s - turn.start_s

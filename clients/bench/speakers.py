@@ -12,7 +12,6 @@ import asyncio
 import json
 import sys
 import tempfile
-import wave
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,9 +20,9 @@ from msgspec.structs import replace as with_fields
 
 from clients.aio import Refused
 from clients.asking import transcript
-from clients.audio import RATE
 from clients.play import Arrival, Pace, Playback, play
 from clients.stats import Summary, summarize
+from engine.sglang.payload import as_wav
 from streaming.core.listening import ListeningSettings
 from streaming.core.speakers import LinkerSettings
 from streaming.wire.messages import Options, Segment, Speaker, Start
@@ -218,16 +217,13 @@ async def direct(recording: Recording) -> list[Scores]:
 async def senko(python: Path, recordings: Sequence[Recording]) -> list[Scores]:
     """The offline diarizer, run by another Python; raises OSError where it cannot run."""
     with tempfile.TemporaryDirectory() as folder:
-        paths = []
-        for number, recording in enumerate(recordings):
-            paths.append(str(Path(folder) / f"{number}.wav"))
-            with wave.open(paths[-1], "wb") as file:
-                file.setparams((1, 2, RATE, 0, "NONE", ""))
-                file.writeframes(recording.pcm.tobytes())
+        paths = [Path(folder) / f"{number}.wav" for number, _ in enumerate(recordings)]
+        for path, recording in zip(paths, recordings, strict=True):
+            path.write_bytes(as_wav(recording.pcm.tobytes()))
         child = await asyncio.create_subprocess_exec(
             str(python),
             str(speakers_senko.__file__),
-            *paths,
+            *map(str, paths),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )

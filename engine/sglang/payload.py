@@ -46,9 +46,7 @@ def as_wav(pcm: bytes) -> bytes:
     """The samples as a WAV file, for engines that take nothing else."""
     buffer = io.BytesIO()
     with wave.open(buffer, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(RATE)
+        file.setparams((1, 2, RATE, 0, "NONE", ""))
         file.writeframes(pcm)
     return buffer.getvalue()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import wave
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -22,7 +21,7 @@ from streaming.wire.messages import AudioFormat, Start, Track
 from tests.support.browser import Page, chromium, needs_browser
 from tests.support.keys import ADMIN, SPEAK, locked
 from tests.support.server import Running, listening, server
-from tests.support.sound import s16, speech
+from tests.support.sound import s16, speech, wav
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.browser, needs_browser]
@@ -53,11 +52,7 @@ async def browsing(folder: Path, **options: Any) -> AsyncIterator[tuple[Running,
 def loud(folder: Path) -> Path:
     """A file for the microphone."""
     path = folder / "loud.wav"
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(16_000)
-        file.writeframes(s16(speech("." * 2 + "x" * 60)))
+    path.write_bytes(wav(s16(speech("." * 2 + "x" * 60))))
     return path
 
 

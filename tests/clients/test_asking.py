@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import wave
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from engine.fake import FakeEncoder, say
 from streaming.wire.messages import AudioFormat, Limits, Ready
 from streaming.wire.render import called
 from tests.support.server import server
-from tests.support.sound import s16
+from tests.support.sound import s16, wav
 
 pytestmark = pytest.mark.e2e
 
@@ -33,9 +32,7 @@ async def test_replay_writes_turns_that_the_voices_told(
     """Somebody speaks, and another falls in: the overlap is in the turns and in no segment."""
     path = tmp_path / "two people.wav"
     parts = [say(3 * HZ, 0), say(HZ, 0, 1), say(3 * HZ, 1), np.zeros(HZ, np.float32)]
-    with wave.open(str(path), "wb") as file:
-        file.setparams((1, 2, HZ, 0, "NONE", ""))
-        file.writeframes(s16(np.concatenate(parts)))
+    path.write_bytes(wav(s16(np.concatenate(parts))))
     async with server(services={"encoder": FakeEncoder()}) as running:
         arguments = [str(path), "--url", running.http(""), "--speed", "max", "--format", "rttm"]
         status = await asyncio.to_thread(replay.main, arguments)
@@ -51,9 +48,7 @@ async def test_a_session_that_is_gone_is_told_and_the_segments_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.wav"
-    with wave.open(str(path), "wb") as file:
-        file.setparams((1, 2, HZ, 0, "NONE", ""))
-        file.writeframes(s16(say(2 * HZ, 0)))
+    path.write_bytes(wav(s16(say(2 * HZ, 0))))
 
     async def gone(url: str, ready: Ready, format: str) -> str:
         return await real(url, asking_for(ready), format)

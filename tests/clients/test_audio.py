@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-import wave
 from pathlib import Path
 
 import numpy as np
@@ -14,16 +13,13 @@ from hypothesis import strategies as st
 
 from clients.audio import RATE, AudioError, decode, duration_s, load, packets
 from tests.support.data import DATA, needs_data
+from tests.support.sound import wav
 
 TONE = (8000 * np.sin(2 * np.pi * 200 * np.arange(2 * RATE) / RATE)).astype("<i2")
 
 
 def write_wav(path: Path, samples: np.ndarray, *, rate: int = RATE, channels: int = 1) -> Path:
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(channels)
-        file.setsampwidth(2)
-        file.setframerate(rate)
-        file.writeframes(samples.tobytes())
+    path.write_bytes(wav(samples.tobytes(), rate, channels))
     return path
 
 

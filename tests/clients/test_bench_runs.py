@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import wave
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from clients.delays import measure, own_times
 from clients.play import Arrival, Playback
 from streaming.wire.messages import Ack, Ended, ServerMessage, Word
 from tests.support.data import DATA, needs_data
+from tests.support.sound import wav
 
 from .build import ready, receipt, segment, words
 
@@ -189,11 +189,7 @@ def test_growth_cuts_silence_where_it_is_acknowledged() -> None:
 
 def write(path: Path, seconds: float) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(RATE)
-        file.writeframes(np.ones(round(seconds * RATE), dtype="<i2").tobytes())
+    path.write_bytes(wav(np.ones(round(seconds * RATE), dtype="<i2").tobytes()))
 
 
 def folder(at: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import wave
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from clients.bench.speakers_refs import Recording, Spoken, read_rttm, read_stm, 
 from clients.bench.speakers_scores import Der, counterparts, der, jer, word_errors
 from engine.fake import FakeEncoder, say
 from tests.support.server import server
+from tests.support.sound import wav
 
 AB = (Spoken(0, 10, "a"), Spoken(10, 20, "b"))
 
@@ -120,9 +120,7 @@ def utterances(folder: Path, people: int) -> Path:
             name = f"librispeech-{person}-{number}.wav"
             tone = 8000 * np.sin(np.arange(16_000) * (0.05 + 0.01 * person))
             pcm = np.concatenate([np.zeros(3_200), tone, np.zeros(4_800)]).astype(np.int16)
-            with wave.open(str(folder / name), "wb") as file:
-                file.setparams((1, 2, 16_000, 0, "NONE", ""))
-                file.writeframes(pcm.tobytes())
+            (folder / name).write_bytes(wav(pcm.tobytes()))
             rows.append(f"{name}\tp{person}\tword{person}{number}\ten\t1.5")
     (folder / "MANIFEST.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     return folder

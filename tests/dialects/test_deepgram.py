@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import io
 import json
-import wave
 from typing import Any
 
 import pytest
@@ -23,7 +21,7 @@ from streaming.wire.errors import ProtocolError
 from streaming.wire.messages import Ack, Activity, AudioFormat, Encoding, Flush, Hotwords, Speaker, Track
 from tests.support.foreign import Met, meet, segment
 from tests.support.server import server
-from tests.support.sound import expected, s16, speech
+from tests.support.sound import expected, s16, speech, wav
 from tests.support.virtual import settle
 from tests.support.world import World, serving
 
@@ -349,11 +347,8 @@ def test_commands_that_are_not_known() -> None:
 @pytest.mark.e2e
 async def test_a_file_without_an_encoding_says_itself_what_it_is() -> None:
     """As samples do that pass a file, or a browser's recorder, on."""
-    slots, file = "xxx...xx..", io.BytesIO()
-    with wave.open(file, "wb") as writer:
-        writer.setparams((1, 2, 16_000, 0, "NONE", ""))
-        writer.writeframes(s16(speech(slots)))
-    data, results = file.getvalue(), []
+    slots = "xxx...xx.."
+    data, results = wav(s16(speech(slots))), []
     async with server() as running, connect(f"ws://{running.address}/v1/listen", proxy=None) as socket:
         for at in range(0, len(data), 10_000):
             await socket.send(data[at : at + 10_000])

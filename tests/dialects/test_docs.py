@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import sys
-import wave
 from contextlib import suppress
 from pathlib import Path
 from xml.etree import ElementTree
@@ -17,7 +16,7 @@ import pytest
 
 from streaming.dialects import acs, attendee, recall, twilio
 from tests.support.server import server
-from tests.support.sound import expected, s16, speech
+from tests.support.sound import expected, s16, speech, wav
 from tests.ways.scene import WAYS
 
 DOCS = Path(__file__).resolve().parents[2] / "clients" / "docs"
@@ -48,9 +47,7 @@ def snippet(page: str, language: str, index: int = 0) -> str:
 def recordings(folder: Path) -> None:
     """What the snippets read; the name of a recording says nothing of how it is made."""
     for name in ("meeting.wav", "meeting.m4a"):
-        with wave.open(str(folder / name), "wb") as file:
-            file.setparams((1, 2, 16_000, 0, "NONE", ""))
-            file.writeframes(s16(speech(SAID)))
+        (folder / name).write_bytes(wav(s16(speech(SAID))))
     (folder / "meeting.pcm").write_bytes(s16(speech(SAID, 24_000)))
 
 

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import wave
 import zipfile
 from pathlib import Path
 
@@ -21,19 +20,15 @@ from clients.aio import connect
 from clients.captions import Captions
 from clients.launch import LaunchError, serving
 from streaming.wire.messages import ServerMessage
-from tests.support.sound import expected, s16, speech
+from tests.support.sound import expected, s16, speech, wav
 
 pytestmark = pytest.mark.e2e
 
 SLOTS = "-xxx--xx-xxxx---xx-"
 
 
-def wav(path: Path, slots: str = SLOTS) -> Path:
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(16_000)
-        file.writeframes(s16(speech(slots)))
+def recorded(path: Path, slots: str = SLOTS) -> Path:
+    path.write_bytes(wav(s16(speech(slots))))
     return path
 
 
@@ -42,7 +37,7 @@ def run(*arguments: str | Path) -> int:
 
 
 def test_a_file_gives_its_words_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(wav(tmp_path / "a.wav")) == replay.EXIT_OK
+    assert run(recorded(tmp_path / "a.wav")) == replay.EXIT_OK
     said = capsys.readouterr()
     assert said.out.split() == expected(SLOTS)
     assert "receipt for 9.50 s" in said.err
@@ -50,9 +45,9 @@ def test_a_file_gives_its_words_and_nothing_else(tmp_path: Path, capsys: pytest.
 
 
 def test_several_files_are_several_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one, two = wav(tmp_path / "one.wav"), wav(tmp_path / "two.wav", "xx--xx-")
+    one, two = recorded(tmp_path / "one.wav"), recorded(tmp_path / "two.wav", "xx--xx-")
     (tmp_path / "more").mkdir()
-    twin = wav(tmp_path / "more" / "one.wav", "---x--")
+    twin = recorded(tmp_path / "more" / "one.wav", "---x--")
     assert run(one, two, twin) == replay.EXIT_OK
     blocks = capsys.readouterr().out.split("== ")[1:]
     texts = {block.splitlines()[0]: " ".join(block.splitlines()[1:]).split() for block in blocks}
@@ -67,7 +62,7 @@ def test_files_as_tracks_are_one_stream_of_named_people(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # One after the other: what both would say at once has no order in a text.
-    one, two = wav(tmp_path / "one.wav", "xx-------"), wav(tmp_path / "two.wav", "-----xx--")
+    one, two = recorded(tmp_path / "one.wav", "xx-------"), recorded(tmp_path / "two.wav", "-----xx--")
     assert run(one, two, "--tracks", "--track-name", "Ann", "--format", "json") == replay.EXIT_OK
     said = capsys.readouterr()
     segments = [s for s in json.loads(said.out)["segments"] if s["text"]]
@@ -79,7 +74,7 @@ def test_files_as_tracks_are_one_stream_of_named_people(
 def test_tracks_that_are_none_are_told_before_a_server_is_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = str(wav(tmp_path / "a.wav"))
+    path = str(recorded(tmp_path / "a.wav"))
     assert replay.main([path, "--tracks", "--url", "http://127.0.0.1:9"]) == replay.EXIT_FILE
     assert "has 1 channel: --tracks takes a file of 2 to 8 channels" in capsys.readouterr().err
     for wrong, text in (
@@ -93,7 +88,7 @@ def test_tracks_that_are_none_are_told_before_a_server_is_asked(
 
 def test_events_replay_to_the_same_captions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     events = tmp_path / "events.jsonl"
-    assert run(wav(tmp_path / "a.wav"), "--events", events, "--format", "json") == replay.EXIT_OK
+    assert run(recorded(tmp_path / "a.wav"), "--events", events, "--format", "json") == replay.EXIT_OK
     captions = Captions()
     rows = [json.loads(line) for line in events.read_text(encoding="utf-8").splitlines()]
     for row in rows:
@@ -106,7 +101,7 @@ def test_events_replay_to_the_same_captions(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_subtitles_of_several_files_need_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = [wav(tmp_path / "a.wav"), wav(tmp_path / "b.wav", "xx")]
+    files = [recorded(tmp_path / "a.wav"), recorded(tmp_path / "b.wav", "xx")]
     with pytest.raises(SystemExit):
         run(*files, "--format", "srt")
     assert "--out DIR" in capsys.readouterr().err
@@ -121,7 +116,7 @@ def test_an_unreadable_file_does_not_stop_the_others(
 ) -> None:
     bad = tmp_path / "bad.mp3"
     bad.write_bytes(b"this is no music")
-    assert run(bad, wav(tmp_path / "a.wav")) == replay.EXIT_FILE
+    assert run(bad, recorded(tmp_path / "a.wav")) == replay.EXIT_FILE
     said = capsys.readouterr()
     assert said.out.split() == expected(SLOTS)
     assert "bad.mp3: no format we can read" in said.err
@@ -129,7 +124,7 @@ def test_an_unreadable_file_does_not_stop_the_others(
 
 
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = wav(tmp_path / "a.wav", "x")
+    path = recorded(tmp_path / "a.wav", "x")
     assert run(path, "--events", tmp_path / "none" / "e.jsonl") == replay.EXIT_FILE
     assert "e.jsonl: No such file" in capsys.readouterr().err
     assert run(path, "--out", path) == replay.EXIT_FILE
@@ -140,7 +135,7 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path: Path, capsys: pytest.C
 def test_out_is_tried_before_anything_is_played(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: str
 ) -> None:
-    path = wav(tmp_path / "a.wav", "x")
+    path = recorded(tmp_path / "a.wav", "x")
     (tmp_path / "taken" / "a.wav.txt").mkdir(parents=True)
     # Nobody listens there: had it been tried, the status would be another.
     status = replay.main([str(path), "--url", "http://127.0.0.1:9", "--out", str(tmp_path / wrong)])
@@ -152,7 +147,7 @@ def test_out_is_tried_before_anything_is_played(
     ("streams", "status"), [("stdout", 128 + signal.SIGPIPE), ("both", replay.EXIT_FAULT)]
 )
 def test_a_reader_that_leaves_is_told_nothing(tmp_path: Path, streams: str, status: int) -> None:
-    path = wav(tmp_path / "a.wav", "x")
+    path = recorded(tmp_path / "a.wav", "x")
     command = [sys.executable, "-m", "streaming", "replay", str(path), "--model-less", "--speed", "max"]
     reading, writing = os.pipe()
     os.close(reading)
@@ -173,7 +168,7 @@ def test_a_reader_that_leaves_is_told_nothing(tmp_path: Path, streams: str, stat
 
 
 def test_no_server_is_said_with_the_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status = replay.main([str(wav(tmp_path / "a.wav", "x")), "--url", "http://127.0.0.1:9"])
+    status = replay.main([str(recorded(tmp_path / "a.wav", "x")), "--url", "http://127.0.0.1:9"])
     assert status == replay.EXIT_NO_SERVER
     assert "seamscribe serve" in capsys.readouterr().err
 
@@ -197,7 +192,7 @@ def test_wrong_arguments_are_refused_with_flag_and_remedy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: list[str], remedy: str
 ) -> None:
     with pytest.raises(SystemExit) as caught:
-        replay.main([str(wav(tmp_path / "a.wav", "x")), *wrong])
+        replay.main([str(recorded(tmp_path / "a.wav", "x")), *wrong])
     assert caught.value.code == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert f"argument {wrong[0]}: " in said
@@ -212,7 +207,7 @@ def test_the_demo_refuses_a_wrong_language_the_same_way(capsys: pytest.CaptureFi
 
 
 async def test_a_server_that_is_stopped_costs_the_rest_and_it_is_said(tmp_path: Path) -> None:
-    path = wav(tmp_path / "a.wav", "xx---" * 8)
+    path = recorded(tmp_path / "a.wav", "xx---" * 8)
     async with serving(["--engine", "fake"]) as server:
         command = ["-m", "streaming", "replay", str(path), "--url", server.url]
         pipe = asyncio.subprocess.PIPE
@@ -250,7 +245,7 @@ def manifest(folder: Path) -> Path:
     """Two clips whose reference is what the scripted engine must hear."""
     rows = ["path\tduration_s\tlang\tspeakers\tref_quality\tref_text\tref_path"]
     for name, slots in (("a", "-xxx--xx-"), ("b", "xx----xxx")):
-        path = wav(folder / f"{name}.wav", slots)
+        path = recorded(folder / f"{name}.wav", slots)
         rows.append(f"{path.name}\t4.5\ten\t{name}\tA\t{' '.join(expected(slots))}\t")
     (folder / "MANIFEST.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     return folder
@@ -339,7 +334,7 @@ def test_bench_formats_ends_every_file_in_text_or_an_error(
 ) -> None:
     folder = manifest(tmp_path)
     (folder / "odd").mkdir()
-    wav(folder / "odd" / "good.wav", "xx")
+    recorded(folder / "odd" / "good.wav", "xx")
     (folder / "odd" / "bad.wav").write_bytes(b"RIFF")
     assert bench.main(["formats", "--audio", str(folder), "--folder", "odd", *FAKE]) == 0
     out = capsys.readouterr().out

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import struct
-import wave
 from itertools import pairwise
 
 import numpy as np
@@ -28,6 +26,7 @@ from tests.support.recordings import (
     sine,
     tone,
 )
+from tests.support.sound import wav
 
 
 def heard(*messages: bytes, tracks: int = 1, broke: list[str] | None = None) -> list[Piece]:
@@ -219,12 +218,8 @@ def test_only_listed_decoders_and_rates_are_let_at_the_bytes() -> None:
     unknown = tone("webm").replace(b"A_OPUS", b"A_XXXX")
     with pytest.raises(ProtocolError, match="its codec is not decoded here"):
         heard(unknown)
-    slow = io.BytesIO()
-    with wave.open(slow, "wb") as file:
-        file.setparams((1, 2, 100, 0, "NONE", ""))
-        file.writeframes(bytes(4000))
     with pytest.raises(ProtocolError, match="100 samples a second are not taken"):
-        heard(slow.getvalue())
+        heard(wav(bytes(4000), 100))
 
 
 def test_nothing_at_all_is_no_error() -> None:

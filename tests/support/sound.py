@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import wave
+
 import numpy as np
 import numpy.typing as npt
 
@@ -20,6 +23,15 @@ def speech(slots: str, rate: int = SAMPLE_RATE) -> Audio:
 
 def s16(audio: npt.NDArray[np.float32]) -> bytes:
     return (audio * 32767).astype("<i2").tobytes()
+
+
+def wav(pcm: bytes, rate: int = SAMPLE_RATE, channels: int = 1) -> bytes:
+    """These s16 samples as a WAV file."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setparams((channels, 2, rate, 0, "NONE", ""))
+        writer.writeframes(pcm)
+    return file.getvalue()
 
 
 def expected(slots: str) -> list[str]:

@@ -10,6 +10,8 @@ import numpy as np
 
 from clients.recording import reading
 
+from .sound import wav
+
 SECONDS = 11.0
 RATE = 48_000
 
@@ -31,13 +33,8 @@ def microphone(folder: Path) -> Path:
     mono = raw.reshape(-1, channels)[:, 0].astype(np.float64)
     places = np.arange(int(len(mono) * RATE / rate)) * rate / RATE
     spoken = np.interp(places, np.arange(len(mono)), mono).astype("<i2")
-    path = folder / "microphone.wav"
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(RATE)
-        quiet = np.zeros(RATE, "<i2")
-        file.writeframes(np.concatenate([quiet, spoken, quiet, quiet]).tobytes())
+    path, quiet = folder / "microphone.wav", np.zeros(RATE, "<i2")
+    path.write_bytes(wav(np.concatenate([quiet, spoken, quiet, quiet]).tobytes(), RATE))
     return path
 
 
