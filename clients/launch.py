@@ -1,9 +1,11 @@
-"""Our own commands as child processes: a server on a free loopback port, or one that ends by itself."""
+"""Our own commands as child processes: a server on a free loopback port, or one that ends by itself; and what
+any server's start is waited for by."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -90,7 +92,7 @@ async def serving(
             raise LaunchError(f"the server did not start: {reason}{last}") from error
         yield Server(url, process.pid, kept)
     finally:
-        await _stop(process, stop_s)
+        await stop(process, stop_s)
         if reader is not None:
             await reader
 
@@ -114,13 +116,14 @@ async def _keep_reading(process: asyncio.subprocess.Process, kept: deque[str]) -
 
 async def _ready(process: asyncio.subprocess.Process, url: str) -> None:
     while process.returncode is None:
-        if await asyncio.to_thread(_answers, f"{url}/readyz"):
+        if await asyncio.to_thread(answers, f"{url}/readyz"):
             return
         await asyncio.sleep(0.1)
     raise LaunchError(f"it ended with status {process.returncode}")
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
+    """Whether a GET of it succeeds within 5 s."""
     try:
         with opener(url).open(url, timeout=5) as reply:
             return bool(reply.status == 200)
@@ -128,7 +131,14 @@ def _answers(url: str) -> bool:
         return False
 
 
-async def _stop(process: asyncio.subprocess.Process, stop_s: float) -> None:
+def free_port() -> int:
+    """A loopback port on which nobody listens now; somebody may the next moment."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+async def stop(process: asyncio.subprocess.Process, stop_s: float) -> None:
+    """SIGTERM, and SIGKILL for what is still there after `stop_s`; returns when it is gone."""
     if process.returncode is not None:
         return
     with suppress(ProcessLookupError):

@@ -7,15 +7,14 @@ import os
 import re
 import resource
 import signal
-import socket
 import tempfile
-import urllib.request
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from clients.launch import LaunchError, Server, serving
+from clients.asking import opener
+from clients.launch import LaunchError, Server, free_port, serving
 
 RESUME_S = 30.0
 """How long our servers keep sessions without a client: longer than any fault, short enough to wait for."""
@@ -116,9 +115,7 @@ async def machine(*arguments: str) -> AsyncIterator[Machine]:
     with tempfile.TemporaryDirectory(prefix="seamscribe-chaos-") as folder:
         config = Path(folder) / "chaos.toml"
         config.write_text(_SETTINGS.format(folder=Path(folder) / "journal", resume_s=RESUME_S))
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        made = Machine(["--config", str(config), "--port", str(port), *arguments])
+        made = Machine(["--config", str(config), "--port", str(free_port()), *arguments])
         try:
             await made.start()
             yield made
@@ -150,8 +147,7 @@ def of_process(pid: int) -> tuple[int, int, int]:
 
 
 def _get(url: str) -> str:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=30) as reply:
+    with opener(url).open(url, timeout=30) as reply:
         return str(reply.read().decode())
 
 

@@ -7,7 +7,6 @@ where its operator said plainly that it shall.
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from streaming.errors import StreamError
 from streaming.wire.errors import CloseCode
 
 from .keys import KeySettings, Scope, covers, find
+from .tokens import digest
 
 CALLER = "seamscribe.caller"
 """In the scope of a request: its `Caller`, or None on a socket whose client has yet to say."""
@@ -132,11 +132,6 @@ class Tickets:
     def _forget(self) -> None:
         now = self._clock()
         self._unused = {at: t for at, t in self._unused.items() if now < t.expires}
-
-
-def digest(token: str) -> bytes:
-    """What is kept of a token."""
-    return hashlib.sha256(token.encode(errors="surrogatepass")).digest()
 
 
 class Authority:

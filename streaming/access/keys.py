@@ -7,7 +7,6 @@ settings hold nothing else.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import hmac
 import re
 import secrets
@@ -17,6 +16,8 @@ from enum import StrEnum
 from typing import Annotated
 
 from msgspec import Meta, Struct
+
+from . import tokens
 
 PREFIX = "smk_"
 """Every key begins with it: secret scanners, and our own logs, know a key when they see one."""
@@ -52,7 +53,7 @@ class KeySettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 def digest(key: str) -> str:
     """What the settings keep of a key."""
-    return hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
+    return tokens.digest(key).hex()
 
 
 def find(keys: Mapping[str, KeySettings], presented: str) -> str | None:

@@ -1,5 +1,5 @@
-"""The secrets of a session: one that lets its client come back, one that lets readers read. Pure but for the
-system's randomness. Only digests are kept."""
+"""The secrets of a session: one that lets its client come back, one that lets readers read; and the digest,
+which is all that is kept of any secret. Pure but for the system's randomness."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read_token(token: str) -> str:
 
 
 def digest(token: str) -> bytes:
-    """What is kept of a token."""
+    """What is kept of a token or a key. Whatever a peer wrote can be digested, lone surrogates too."""
     return hashlib.sha256(token.encode(errors="surrogatepass")).digest()
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from streaming.access.auth import Caller, TooManyTokens, digest, fresh, room
+from streaming.access.auth import Caller, TooManyTokens, fresh, room
+from streaming.access.tokens import digest
 from streaming.errors import Unreadable
 from streaming.kept.port import SessionStore
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from http import HTTPStatus
 
 import pytest
@@ -23,6 +22,7 @@ from clients.aio import (
     stream_url,
 )
 from clients.captions import Captions
+from clients.launch import free_port
 from streaming.wire.codec import JSON_PROTOCOL, MSGPACK_PROTOCOL
 from streaming.wire.messages import Ack, Audio, End, Ended, Error, Flush, Flushed, ServerMessage, Start
 
@@ -197,10 +197,8 @@ async def test_a_big_buffer_goes_out_in_packets_that_the_server_takes(protocol: 
 
 
 async def test_nobody_listens() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     with pytest.raises(Unreachable) as caught:
-        async with connect(f"http://127.0.0.1:{port}"):
+        async with connect(f"http://127.0.0.1:{free_port()}"):
             pass
     assert caught.value.retryable
 

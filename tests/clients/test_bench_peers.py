@@ -24,10 +24,11 @@ from clients.bench.offline import OfflineWord, Reading
 from clients.bench.peers import whisperlive
 from clients.bench.peers.command import held, lineup, ratios
 from clients.bench.peers.judge import Heard, delays, judge, spoken
-from clients.bench.peers.servers import OURS, answers, child, listens
+from clients.bench.peers.servers import OURS, child, listens
 from clients.bench.peers.sglang import ROUTE, Sglang
 from clients.bench.peers.whisperlive import Segments, WhisperLive
 from clients.bench.peers.whisperlivekit import WhisperLiveKit
+from clients.launch import answers
 
 CLIP = Clip("one", np.zeros(RATE, np.int16), "Good morning all", "en")
 READING = Reading(

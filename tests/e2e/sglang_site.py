@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from typing import Any
 
 import httpx
 
+from clients.launch import free_port
 from engine.policies.opening import open_serving
 from engine.sglang.client import ClientSettings, SglangRecognizer
 from engine.sglang.flags import LaunchSettings, Machine, environment, plan_flags
@@ -141,11 +141,6 @@ class Router:
 
     async def _workers(self) -> list[dict[str, Any]]:
         return list((await self._http.get("/workers")).json()["workers"])
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 @asynccontextmanager

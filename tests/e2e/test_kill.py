@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
-import signal
-import socket
-import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Sequence
 
 import jiwer
 import numpy as np
@@ -17,6 +12,7 @@ import pytest
 from whisper_normalizer.english import EnglishTextNormalizer
 
 from clients.audio import decode, packets
+from clients.chaos.machine import machine
 from clients.play import Pace, Playback, play
 from streaming.wire.messages import AudioFormat, Start, Track
 from tests.support.data import DATA, needs_data
@@ -32,32 +28,6 @@ RECORDINGS = [
 ]
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
-
-
-@asynccontextmanager
-async def serving(port: int, journal: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A server process that listens; killed at the end."""
-    config = journal.with_suffix(".toml")
-    config.write_text(f'[journal]\npath = "{journal}"\n', "utf-8")
-    command = ("-m", "streaming", "serve", "--port", str(port), "--config", str(config), *arguments)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-    )
-    try:
-        assert process.stdout is not None
-        line = await asyncio.wait_for(process.stdout.readline(), 90)
-        assert b"listening" in line
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-
-
 async def until_said(playbacks: Sequence[Playback], words: int) -> None:
     """Each of the clients has so many words, and audio left to send."""
     await until(lambda: all(len(p.captions.transcript) >= words for p in playbacks), seconds=110)
@@ -65,38 +35,17 @@ async def until_said(playbacks: Sequence[Playback], words: int) -> None:
 
 
 async def played(
-    port: int,
-    streams: Sequence[tuple[Start, Sequence[bytes]]],
-    speed: float,
-    journal: Path,
-    words: int,
-    *arguments: str,
+    streams: Sequence[tuple[Start, Sequence[bytes]]], speed: float, words: int, *arguments: str
 ) -> list[Playback]:
     """Play all at once; with `words` the server is killed once each client has so many, and started anew."""
     playbacks = [Playback(str(number)) for number in range(len(streams))]
-    async with asyncio.TaskGroup() as group:
-        async with serving(port, journal, *arguments) as process:
-            clients = [
-                group.create_task(
-                    play(
-                        playback,
-                        f"http://127.0.0.1:{port}",
-                        start,
-                        pieces,
-                        Pace(speed=speed),
-                        lambda *_: None,
-                    )
-                )
-                for playback, (start, pieces) in zip(playbacks, streams, strict=True)
-            ]
-            if words:
-                await until_said(playbacks, words)
-                process.send_signal(signal.SIGKILL)
-            else:
-                await asyncio.wait(clients)
+    async with machine(*arguments) as server, asyncio.TaskGroup() as clients:
+        for playback, (start, pieces) in zip(playbacks, streams, strict=True):
+            clients.create_task(play(playback, server.url, start, pieces, Pace(speed=speed), lambda *_: None))
         if words:
-            async with serving(port, journal, *arguments):
-                await asyncio.wait(clients)
+            await until_said(playbacks, words)
+            await server.kill()
+            await server.start()
     return playbacks
 
 
@@ -104,7 +53,7 @@ def texts(playback: Playback) -> list[str]:
     return [word.text for segment in playback.captions.ordered() for word in segment.words]
 
 
-async def test_four_clients_outlive_the_server(tmp_path: Path) -> None:
+async def test_four_clients_outlive_the_server() -> None:
     """The scripted engine: exactly what was said, on one clock, with each word's time."""
     stereo = s16(np.stack([speech(SLOTS), speech(SLOTS[9:] + SLOTS[:9])], axis=1).ravel())
     start, whole = Start(), s16(speech(SLOTS))
@@ -112,7 +61,7 @@ async def test_four_clients_outlive_the_server(tmp_path: Path) -> None:
     slow = Start(audio=AudioFormat(sample_rate=8_000))
     sounds = [(start, whole), (tracks, stereo), (slow, s16(speech(SLOTS, 8_000))), (start, whole)]
     streams = [(s, [data[at : at + 3210] for at in range(0, len(data), 3210)]) for s, data in sounds]
-    found = await played(free_port(), streams, 8.0, tmp_path / "journal", 8, "--engine", "fake")
+    found = await played(streams, 8.0, 8, "--engine", "fake")
     for playback, (start, _) in zip(found, sounds, strict=True):
         assert playback.captions.faults == []
         assert playback.failure is None
@@ -148,7 +97,7 @@ def wrong(playbacks: Sequence[Playback]) -> float:
 
 @needs_data
 @pytest.mark.real
-async def test_four_real_recordings_outlive_the_server(tmp_path: Path) -> None:
+async def test_four_real_recordings_outlive_the_server() -> None:
     """The embedded engine: what was said stays, and no more words are lost or doubled than the context at the
     cut explains. (Two undisturbed runs differ as well, for what is decoded when depends on the load.)"""
     streams = [
@@ -156,9 +105,8 @@ async def test_four_real_recordings_outlive_the_server(tmp_path: Path) -> None:
         for name in RECORDINGS
     ]
     engine = ("--model", "tiny.en", "--no-speakers")
-    port = free_port()
-    plain = await played(port, streams, 1.0, tmp_path / "plain", 0, *engine)
-    cut = await played(port, streams, 1.0, tmp_path / "cut", 6, *engine)
+    plain = await played(streams, 1.0, 0, *engine)
+    cut = await played(streams, 1.0, 6, *engine)
     for disturbed in cut:
         assert disturbed.faults() == []
         assert disturbed.resumes >= 1

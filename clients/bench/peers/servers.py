@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
@@ -17,7 +15,7 @@ from clients.aio import ClientError
 from clients.audio import BYTES_PER_SECOND, packets
 from clients.bench.capacity import open_door
 from clients.bench.load import Script
-from clients.launch import serving
+from clients.launch import serving, stop
 from clients.play import Arrival, Pace, Playback, play
 from streaming.wire.messages import Start
 
@@ -112,23 +110,7 @@ async def child(
                 await asyncio.sleep(0.5)
         yield process.pid
     finally:
-        with suppress(ProcessLookupError):
-            process.terminate()
-        try:
-            await asyncio.wait_for(process.wait(), STOP_S)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-
-
-def answers(url: str) -> bool:
-    """Whether a GET of it succeeds."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(url, timeout=5) as reply:
-            return bool(reply.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
+        await stop(process, STOP_S)
 
 
 def listens(port: int) -> bool:
@@ -138,11 +120,3 @@ def listens(port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from clients.audio import BYTES_PER_SECOND
 from clients.bench.load import Script
+from clients.launch import answers, free_port
 from engine.sglang.flags import as_arguments
 from engine.sglang.http1 import Endpoint, HttpError
 from engine.sglang.payload import as_wav
 
 from .judge import Heard
-from .servers import LAST_WORDS_S, answers, child, free_port, paced
+from .servers import LAST_WORDS_S, child, paced
 
 ROUTE = "/v1/audio/transcriptions"
 FLAGS = {

@@ -17,9 +17,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 from clients.bench.load import Script
+from clients.launch import free_port
 
 from .judge import Heard
-from .servers import LAST_WORDS_S, child, free_port, listens, paced
+from .servers import LAST_WORDS_S, child, listens, paced
 
 QUIET_S = 15.0
 """Its own client waits so long for anything new before it says that there is no more audio."""

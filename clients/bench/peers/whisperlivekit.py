@@ -14,9 +14,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 from clients.bench.load import Script
+from clients.launch import answers, free_port
 
 from .judge import Heard
-from .servers import LAST_WORDS_S, answers, child, free_port, paced
+from .servers import LAST_WORDS_S, child, paced
 
 
 @dataclass(frozen=True, slots=True)
