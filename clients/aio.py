@@ -33,7 +33,7 @@ from contextlib import asynccontextmanager
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from streaming.wire.codec import JSON_PROTOCOL, Codec, choose
+from streaming.wire.codec import JSON_PROTOCOL, SUBPROTOCOLS, Codec, choose
 from streaming.wire.messages import (
     BEAT_S,
     Ack,
@@ -281,7 +281,7 @@ async def connect(
     """
     codec, deadlines = choose([protocol]), deadlines or Deadlines()
     if codec is None:
-        raise ValueError(f"unknown subprotocol {protocol!r}")
+        raise ValueError(f"protocol: {protocol!r} is not spoken here: use {' or '.join(SUBPROTOCOLS)}")
     try:
         dialer = Dialer(url, codec, deadlines, os.environ.get(KEY) if key is None else key)
     except ValueError as error:

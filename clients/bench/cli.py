@@ -321,7 +321,7 @@ async def _formats(options: argparse.Namespace) -> int:
     folder = options.audio / options.folder
     files = sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
     if not files:
-        raise CorpusError(f"{folder} holds no file")
+        raise CorpusError(f"--audio {options.audio}: there is no file in its folder {options.folder}")
     outcomes = []
     async with server(options) as target:
         for path in files:

@@ -33,9 +33,9 @@ class Row:
     path: Path
     name: str
     duration_s: float
+    """0 where the manifest does not say."""
     language: str
     speakers: str
-    quality: str
     text: str
 
 
@@ -61,9 +61,14 @@ def read_manifest(folder: Path) -> list[Row]:
     """All recordings that the folder's manifest names and that are there; raises `CorpusError`."""
     manifest = folder / MANIFEST
     if not manifest.is_file():
-        raise CorpusError(f"{folder} has no {MANIFEST} (tab-separated, with at least path and ref_text)")
+        raise CorpusError(
+            f"--audio {folder}: holds no {MANIFEST}: write one (tab-separated, at least path and ref_text)"
+        )
     with manifest.open(encoding="utf-8", newline="") as file:
-        return [row for row in (_row(folder, r) for r in csv.DictReader(file, delimiter="\t")) if row]
+        reader = csv.DictReader(file, delimiter="\t")
+        if "path" not in (reader.fieldnames or ()):
+            raise CorpusError(f"{manifest}: its first line names no column path: separate names by tabs")
+        return [row for row in (_row(folder, r) for r in reader) if row]
 
 
 def _row(folder: Path, cells: dict[str, str]) -> Row | None:
@@ -77,12 +82,21 @@ def _row(folder: Path, cells: dict[str, str]) -> Row | None:
     return Row(
         path=path,
         name=cells["path"],
-        duration_s=float(cells.get("duration_s") or 0),
+        duration_s=_seconds(folder, cells),
         language=cells.get("lang") or "",
         speakers=cells.get("speakers") or "",
-        quality=cells.get("ref_quality") or "-",
         text=" ".join(text.split()),
     )
+
+
+def _seconds(folder: Path, cells: dict[str, str]) -> float:
+    text = cells.get("duration_s") or "0"
+    try:
+        return float(text)
+    except ValueError:
+        raise CorpusError(
+            f"{folder / MANIFEST}: {cells['path']}: duration_s: {text!r} is no number of seconds"
+        ) from None
 
 
 def join(name: str, rows: Iterable[Row], gap_s: Callable[[], float], warn: Warn) -> Clip:
@@ -152,8 +166,11 @@ def build(folder: Path, select: str, seed: int, warn: Warn) -> list[Clip]:
         else:
             found = _each([r for r in rows if word in r.name and r.text], warn)
         if not found:
-            raise CorpusError(f"--select {word}: nothing in {folder / MANIFEST} fits ({', '.join(_RECIPES)})")
+            raise CorpusError(
+                f"--select {word}: nothing in {folder / MANIFEST} fits: use {', '.join(_RECIPES)} or part of"
+                " a path there"
+            )
         clips += found
     if not clips:
-        raise CorpusError("--select names nothing")
+        raise CorpusError(f"--select {select!r}: names nothing: use {', '.join(_RECIPES)} or parts of paths")
     return clips

@@ -20,12 +20,12 @@ SELECT = "utterances_en/"
 
 
 def people(rows: Sequence[Row], select: str) -> list[list[Row]]:
-    """The utterances of each reader whose paths hold one of the parts of `select` (separated by commas); who
-    reads longest comes first."""
+    """The utterances of each reader whose paths hold one of the parts of `select` (separated by commas), as
+    far as the manifest says how long they are; who reads longest comes first."""
     mine: dict[str, list[Row]] = {}
     parts = [part.strip() for part in select.split(",") if part.strip()]
     for row in sorted(rows, key=lambda row: row.name):
-        if any(part in row.name for part in parts) and row.speakers and row.text:
+        if any(part in row.name for part in parts) and row.speakers and row.text and row.duration_s > 0:
             mine.setdefault(row.speakers, []).append(row)
     return sorted(mine.values(), key=lambda said: -sum(row.duration_s for row in said))
 
@@ -47,7 +47,10 @@ def gathering(folder: Path, select: str, count: int, seconds: float, seed: int, 
     do not all come to speak in that time."""
     said = people(read_manifest(folder), select)
     if len(said) < count:
-        raise CorpusError(f"{folder} has utterances of {len(said)} people in {select}, not of {count}")
+        raise CorpusError(
+            f"{folder} has utterances with a duration_s of {len(said)} people in {select}, not of {count}:"
+            " select more, or take fewer people"
+        )
     dice = random.Random(seed)
     turns = order(said[:count], seconds, dice)
     if sum(row.duration_s for row in turns[:count]) > seconds:

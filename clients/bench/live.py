@@ -28,7 +28,7 @@ def plan(clips: Sequence[Clip], streams: int, seconds: float | None) -> list[lis
     round the clips until it has played so many seconds; a clip is never cut, or its reference would lie.
     """
     if streams < 1:
-        raise ValueError("at least one stream")
+        raise ValueError(f"--streams {streams}: use 1 or more")
     if seconds is None:
         count = max(streams, len(clips))
         dealt = [clips[i % len(clips)] for i in range(count)]

@@ -45,12 +45,14 @@ class Plan:
     pace: Pace = field(default_factory=Pace)
 
     def __post_init__(self) -> None:
-        if self.streams < 1 or self.ramp_s < 0:
-            raise ValueError("load needs one stream at least, and a ramp that is not negative")
+        if self.streams < 1:
+            raise ValueError(f"--streams {self.streams}: use 1 or more")
+        if self.ramp_s < 0:
+            raise ValueError(f"--ramp {self.ramp_s:g}: use 0 or more seconds")
         if self.seconds <= self.ramp_s:
             raise ValueError(
                 f"--seconds {self.seconds:g} is not more than --ramp {self.ramp_s:g}: the first stream would"
-                " have ended before the last begins"
+                " have ended before the last begins; speak longer, or begin sooner"
             )
 
     def to(self, url: str) -> Plan:

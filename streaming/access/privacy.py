@@ -42,7 +42,9 @@ def load(path: str) -> Redact | None:
             f"privacy.redact: {path!r} cannot be loaded ({error}): name it module:function, importable here"
         ) from error
     if not callable(found):
-        raise SettingsError(f"privacy.redact: {path!r} is no function")
+        raise SettingsError(
+            f"privacy.redact: {path!r} is no function: name one that takes words and returns as many"
+        )
     function: Redact = found
     return function
 

@@ -44,7 +44,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class WindowSettings:
-    """All in samples. `longest` is the model's limit, `keep` and `target` are the scheduler's wishes."""
+    """All in samples. `longest` is the model's limit or the scheduler's, whichever is less."""
 
     first: int
     """Speech before the first decode of a segment."""

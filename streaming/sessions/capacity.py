@@ -12,6 +12,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from engine.queue import LoadGauge
+
 SMOOTH_S = 5.0
 """Seconds after which 63 % of a change is seen; the same holds for what was let in."""
 
@@ -24,7 +26,7 @@ CALM_S = 5.0
 LOWER = 0.8
 """Gone is what is below this part of its limit: what hovers at the limit does not open and close the door."""
 
-BUSY = 0.85
+BUSY = LoadGauge.BUSY
 """Share of engine time in use from which the dispatcher makes refreshes rarer."""
 
 HEARD = 30.0

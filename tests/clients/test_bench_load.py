@@ -58,7 +58,7 @@ def test_streams_differ_and_come_again_the_same() -> None:
 def test_a_plan_that_nobody_can_keep_is_refused() -> None:
     with pytest.raises(ValueError, match="--ramp 30"):
         plan(seconds=20, ramp_s=30)
-    with pytest.raises(ValueError, match="one stream"):
+    with pytest.raises(ValueError, match="--streams 0"):
         plan(streams=0)
     with pytest.raises(ValueError, match="--processes 5"):
         asyncio.run(load(plan(streams=4), CLIPS, 5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import numpy as np
@@ -239,6 +240,21 @@ def test_a_selection_that_fits_nothing_is_an_error(tmp_path: Path) -> None:
     for select in ("none-such", "lj/,none-such", "librispeech:none-such", ","):
         with pytest.raises(CorpusError):
             build(tmp_path, select, 1, print)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "said"),
+    [
+        (None, "holds no MANIFEST.tsv: write one"),
+        ("path,lang\n", "names no column path"),
+        ("path\tduration_s\nlong/a.wav\t1,5\n", "long/a.wav: duration_s: '1,5' is no number"),
+    ],
+)
+def test_a_manifest_that_cannot_be_used_is_an_error(tmp_path: Path, manifest: str | None, said: str) -> None:
+    place = folder(tmp_path) / "MANIFEST.tsv"
+    place.unlink() if manifest is None else place.write_text(manifest, encoding="utf-8")
+    with pytest.raises(CorpusError, match=re.escape(said)):
+        read_manifest(tmp_path)
 
 
 def test_the_offline_reading_is_taken_from_the_cache(tmp_path: Path) -> None:
