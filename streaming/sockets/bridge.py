@@ -126,6 +126,8 @@ class Bridge:
         except TimeoutError:
             self.abort()
             raise ChannelClosed(for_good=True) from None
+        except ChannelClosed:
+            pass  # whoever cannot be answered may have said more before: listening comes to its end
 
     async def _leave(self, bye: Bye) -> None:
         try:

@@ -218,14 +218,14 @@ class Serving:
         self._ready = replace(ready, token=token, read_token=tokens.read_token(token))
         self._over = asyncio.Event()
         self._fault: WireError | None = None
-        self._for_good = False
+        self._for_good = self._mute = False
         self._reason = "lost"
         if entry.live is not None:
             entry.live.attach(self, resumed=ready.resumed)
 
     @property
     def behind(self) -> bool:
-        return self._writer.behind
+        return self._writer.behind and not self._mute
 
     def acknowledge(self, sample: int, durable: int) -> None:
         self._writer.acknowledge(sample, durable)
@@ -280,7 +280,8 @@ class Serving:
                         live.fail(error)
         except ChannelClosed as closed:
             self._for_good = closed.for_good
-            self._reason = "left" if closed.for_good else "lost"
+            if self._reason == "lost" and closed.for_good:
+                self._reason = "left"
             self._over.set()
 
     def _deaf(self, live: Live) -> bool:
@@ -302,7 +303,8 @@ class Serving:
             )
 
     async def _write(self, live: Live | None) -> None:
-        """Send until nothing more will be said, then close."""
+        """Send until nothing more will be said, then close. To whom nothing can be said any more may have
+        said much that was not read yet: reading comes to its end."""
         try:
             await self._entry.recorder.on_disk(self._ready.seq)
             await self._writer.send(self._ready)
@@ -313,7 +315,11 @@ class Serving:
             self._channel.abort()
         except ChannelClosed:
             pass
-        self._over.set()
+        if live is None or self._entry.outcome is not None:
+            self._over.set()
+            return
+        self._mute = True
+        live.eased()
 
     @property
     def _limits(self) -> LimitSettings:

@@ -158,6 +158,8 @@ class SocketChannel:
         self._websocket = websocket
         extension = websocket.scope.get("extensions", {}).get(EXTENSION)
         self._abort: Callable[[], None] = extension["abort"] if extension else _cannot
+        self._mute = False
+        """Whether nothing more can be sent: Starlette takes it for a bug if it is tried again."""
 
     async def receive(self) -> str | bytes:
         message = await self._websocket.receive()
@@ -168,15 +170,21 @@ class SocketChannel:
         return data if text is None else text
 
     async def send(self, data: str | bytes) -> None:
+        if self._mute:
+            raise ChannelClosed
         try:
             if isinstance(data, str):
                 await self._websocket.send_text(data)
             else:
                 await self._websocket.send_bytes(data)
         except WebSocketDisconnect:
+            self._mute = True
             raise ChannelClosed from None
 
     async def close(self, code: int, reason: str) -> None:
+        if self._mute:
+            raise ChannelClosed
+        self._mute = True
         try:
             await self._websocket.close(code, reason)
         except WebSocketDisconnect:

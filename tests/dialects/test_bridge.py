@@ -124,6 +124,21 @@ def test_a_lost_client_ends_its_session_at_once_with_its_words_kept() -> None:
     serving(body)
 
 
+def test_what_came_before_the_goodbye_is_heard_though_it_cannot_be_answered() -> None:
+    async def body(world: World) -> None:
+        met = meet(world, Plain())
+        await settle()
+        met.channel.say("ping", s16(speech("xx")), "ping", s16(speech("xx")), "ping")
+        met.channel.leave()
+        met.channel.closed = (1000, "")
+        await asyncio.sleep(2)
+        assert world.services.sessions.active == 0
+        assert len(transcript(world, met.id)) == 4
+        assert world.services.metrics.parted.value(reason="left") == 1
+
+    serving(body)
+
+
 def test_a_client_that_reads_nothing_is_cut_off_and_its_session_ends() -> None:
     async def body(world: World) -> None:
         met = meet(world, Plain(), buffer=0)

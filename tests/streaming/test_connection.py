@@ -92,6 +92,47 @@ def test_a_client_that_leaves_is_finished_for_the_record() -> None:
     serving(body, FakeScript(delay_s=1.0))
 
 
+@pytest.mark.parametrize("packet", [3_200, 64_000])
+def test_what_came_before_the_goodbye_is_heard_though_nothing_more_can_be_said(packet: int) -> None:
+    """Who leaves while the engine is behind: that he is gone shows by writing before all is read."""
+    audio = s16(speech("xxxx" * 10))
+
+    async def body(world: World) -> None:
+        channel = world.client()
+        channel.say(START, *(audio[at : at + packet] for at in range(0, len(audio), packet)))
+        channel.leave()
+        await asyncio.sleep(0.1)
+        channel.closed = (1000, "")
+        await world.all_done()
+        entry = world.services.sessions.find(channel.sent[0]["session"])
+        assert entry is not None
+        assert entry.log.receipt is not None
+        assert entry.log.receipt.samples == len(audio) // 2
+        assert world.services.metrics.closed.value(code="1000", reason="client_left") == 1
+
+    serving(body, FakeScript(delay_s=2.0), max_backlog_s=2.0)
+
+
+def test_what_came_before_a_client_was_cut_off_is_heard() -> None:
+    audio = s16(speech("xxxx" * 10))
+
+    async def body(world: World) -> None:
+        channel = world.client(buffer=0)
+        await settle()
+        channel.stop_reading()
+        channel.say(START, *(audio[at : at + 3_200] for at in range(0, len(audio), 3_200)))
+        await settle()
+        entry = world.services.sessions.newest()
+        await world.all_done()
+        assert channel.aborted
+        assert entry is not None
+        assert entry.log.receipt is not None
+        assert entry.log.receipt.samples == len(audio) // 2
+        assert world.services.metrics.parted.value(reason="slow_reader") == 1
+
+    serving(body, FakeScript(delay_s=2.0), max_backlog_s=2.0, slow_reader_s=1.0)
+
+
 def test_one_too_many_is_told_when_to_come_back() -> None:
     async def body(world: World) -> None:
         first, second = world.client(), world.client()

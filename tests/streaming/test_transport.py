@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 import uvicorn
+from starlette.websockets import WebSocket
 from uvicorn.server import ServerState
 
 from streaming.serve import server_for
 from streaming.sockets.door import Door, HttpProtocol, http_protocol
-from streaming.sockets.transport import Protocol
+from streaming.sockets.transport import Protocol, SocketChannel
+from streaming.sockets.writer import ChannelClosed
 from tests.support.virtual import run, settle
 from tests.support.world import END, START, World, serving
 
@@ -529,6 +531,39 @@ def test_what_is_said_to_a_client_that_has_just_gone_is_no_error(
     run(main())
     assert len(said) == 1
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_who_has_gone_may_be_told_again_and_again_and_is_heard_to_the_end() -> None:
+    heard: list[str | bytes] = []
+    left: list[bool] = []
+    refused = 0
+
+    async def talk(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal refused
+        await (websocket := WebSocket(scope, receive, send)).accept()
+        channel = SocketChannel(websocket)
+        try:
+            while True:
+                heard.append(await channel.receive())
+                try:
+                    await channel.send("hello")
+                except ChannelClosed:
+                    refused += 1
+        except ChannelClosed as closed:
+            left.append(closed.for_good)
+        for answer in (channel.send("hello"), channel.close(1000, "")):
+            try:
+                await answer
+            except ChannelClosed:
+                refused += 1
+
+    async def main() -> None:
+        transport = await opened(House(talk))
+        transport.protocol.data_received(frame(1, b"hi") * 3 + frame(8, b"\x03\xe8"))
+        await settle()
+
+    run(main())
+    assert (heard, refused, left) == (3 * ["hi"], 5, [True])
 
 
 def test_a_refusal_by_the_application_is_no_error(caplog: pytest.LogCaptureFixture) -> None:

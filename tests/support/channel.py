@@ -86,4 +86,7 @@ class MemoryChannel:
         self.closed = (code, reason)
 
     def abort(self) -> None:
+        """What arrived before is still read, as from a socket."""
         self.aborted = True
+        self._inbox.append(ChannelClosed())
+        self._arrived.set()
