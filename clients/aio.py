@@ -27,7 +27,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 
 from websockets.asyncio.client import ClientConnection
@@ -37,12 +37,16 @@ from streaming.wire.codec import JSON_PROTOCOL, SUBPROTOCOLS, Codec, choose
 from streaming.wire.messages import (
     BEAT_S,
     Ack,
+    Alive,
     Audio,
     End,
     Ended,
     Error,
     Flush,
     Flushed,
+    Hotwords,
+    Name,
+    Presence,
     Ready,
     Resume,
     ServerMessage,
@@ -63,7 +67,7 @@ from .dialing import (
     receive,
     stream_url,
 )
-from .kept import Kept
+from .kept import Kept, Said
 
 KEPT_BYTES = 64 * 1024 * 1024
 """Audio that may wait for its acknowledgement: over half an hour of 16 kHz. Beyond it `send` waits, and what
@@ -110,6 +114,26 @@ class Stream:
         """Ask for everything sent so far to become final; a `Flushed` with this id answers: use it once."""
         await self._say(Flush(id))
 
+    async def alive(self) -> None:
+        """Say that there is no audio for now but the client is there: its silence counts from here."""
+        await self._say(Alive())
+
+    async def name(self, speaker: int, name: str) -> None:
+        """Call a speaker, by the number that segments carry, `name`, also in what was said before; empty: by
+        number again. A number that nobody has ends the stream with an error."""
+        await self._say(Name(speaker, name))
+
+    async def presence(
+        self, id: str, *, present: bool = True, name: str = "", speaker: int | None = None
+    ) -> None:
+        """Say that somebody came, or left; `id` is the source's, `speaker` the number they are heard as.
+        Again: the same person, better known."""
+        await self._say(Presence(id, present, name, speaker))
+
+    async def expect(self, hotwords: Sequence[str]) -> None:
+        """Words to expect from now on, in place of those of `start`."""
+        await self._say(Hotwords(tuple(hotwords)))
+
     async def end(self) -> None:
         """Say that no more audio comes; the last segments and the receipt follow."""
         await self._say(End())
@@ -155,7 +179,7 @@ class Stream:
 
     # -- sending ---------------------------------------------------------------------------------
 
-    async def _say(self, message: Audio | Flush | End) -> None:
+    async def _say(self, message: Said) -> None:
         """Keep the message, and return when it is on its way or has to wait for a connection."""
         await self._until(lambda: not self._kept.full, "acknowledged")
         self._kept.add(message)

@@ -5,9 +5,23 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from streaming.wire.messages import CLOCK_RATE, WIDTHS, Audio, AudioFormat, End, Flush
+from streaming.wire.messages import (
+    CLOCK_RATE,
+    WIDTHS,
+    Alive,
+    Audio,
+    AudioFormat,
+    End,
+    Flush,
+    Hotwords,
+    Name,
+    Presence,
+)
 
-Said = Audio | Flush | End
+Told = Name | Presence | Hotwords
+"""What has no answer: it has arrived when audio that was said after it has."""
+
+Said = Audio | Flush | Told | Alive | End
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +38,8 @@ class _Item:
 
 class Kept:
     """The messages of one session in order. Audio stays until the server says that it need not come again,
-    a flush until it is answered; what is lost with a connection is said again over the next."""
+    what was told until audio behind it need not, a flush until it is answered; what is lost with a connection
+    is said again over the next."""
 
     def __init__(self, format: AudioFormat, most: int) -> None:
         # Of a container nothing is kept once it is said: a session of it ends with its connection.
@@ -65,10 +80,10 @@ class Kept:
         if not self._unsaid:
             return None
         item = self._unsaid.popleft()
-        if self._stride or not isinstance(item.message, Audio):
-            self._said.append(item)
-        else:
+        if isinstance(item.message, Alive) or (isinstance(item.message, Audio) and not self._stride):
             self._bytes -= item.end - item.at
+        else:
+            self._said.append(item)
         return item.message
 
     def forget(self, sample: int) -> None:
@@ -83,11 +98,16 @@ class Kept:
 
     def _drop(self, sample: int, down_to: int) -> None:
         limit = sample * self._rate // CLOCK_RATE * self._stride
-        while self._said and isinstance(self._said[0].message, Audio) and self._said[0].end <= limit:
-            if self._bytes <= down_to:
-                return
+        while self._said and self._arrived(self._said[0], limit) and self._bytes > down_to:
             item = self._said.popleft()
             self._bytes -= item.end - item.at
+
+    @staticmethod
+    def _arrived(item: _Item, limit: int) -> bool:
+        """Whether the server must have it, which has all audio up to so many bytes."""
+        if isinstance(item.message, Audio):
+            return item.end <= limit
+        return isinstance(item.message, Told) and item.at < limit
 
     def answered(self, id: str) -> None:
         """The oldest flush of this id need not be sent again."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from http import HTTPStatus
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 from websockets.asyncio.server import ServerConnection, serve
@@ -24,7 +25,25 @@ from clients.aio import (
 from clients.captions import Captions
 from clients.launch import free_port
 from streaming.wire.codec import JSON_PROTOCOL, MSGPACK_PROTOCOL
-from streaming.wire.messages import Ack, Audio, End, Ended, Error, Flush, Flushed, ServerMessage, Start
+from streaming.wire.messages import (
+    Ack,
+    Alive,
+    Audio,
+    AudioFormat,
+    End,
+    Ended,
+    Error,
+    Flush,
+    Flushed,
+    Hotwords,
+    Name,
+    Presence,
+    ServerMessage,
+    Start,
+    Track,
+)
+from tests.support.server import server as our_server
+from tests.support.sound import s16, speech
 
 from .build import ready, receipt
 from .scripted import Peer, scripted
@@ -52,6 +71,86 @@ async def test_typed_messages_both_ways(protocol: str) -> None:
             heard = [message async for message in stream]
         assert heard == [Ack(2, 2), Flushed(3, "f", 2), Ended(4, receipt(2, 0))]
         assert server.peers[0].heard == [Start(language="en"), Audio(b"\1\2\3\4"), Flush("f"), End()]
+
+
+async def test_all_that_a_client_may_tell() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.hear()
+        await peer.say(ready(1))
+        await peer.hear_all()
+        await peer.say(Ended(2, receipt(0, 0)))
+
+    async with scripted(script) as server, connect(server.url) as stream:
+        await stream.alive()
+        await stream.name(2, "Ann")
+        await stream.presence("x", name="Bob", speaker=3)
+        await stream.presence("x", present=False)
+        await stream.expect(["Ada", "Grace"])
+        await stream.end()
+        assert len([message async for message in stream]) == 1
+    assert server.peers[0].heard[1:] == [
+        Alive(),
+        Name(2, "Ann"),
+        Presence("x", name="Bob", speaker=3),
+        Presence("x", present=False),
+        Hotwords(("Ada", "Grace")),
+        End(),
+    ]
+
+
+async def test_what_a_client_tells_is_told_to_all() -> None:
+    """Against our server, with the scripted engine."""
+    start = Start(audio=AudioFormat(channels=2), tracks=(Track("Ann"), Track()))
+    captions = Captions()
+    async with (
+        our_server() as running,
+        connect(running.http(""), start) as stream,
+        asyncio.TaskGroup() as tasks,
+    ):
+
+        async def speak() -> None:
+            await stream.send(s16(np.repeat(speech("xx.."), 2)))
+            await stream.name(2, "Bob")
+            await stream.presence("x", name="Carl")
+            await stream.expect(["Ada"])
+            await stream.alive()
+            await stream.end()
+
+        tasks.create_task(speak())
+        async for message in stream:
+            captions.receive(message)
+    assert captions.faults == []
+    assert captions.error is None
+    assert captions.names[2] == "Bob"
+    assert (captions.participants["x"].name, captions.participants["x"].present) == ("Carl", True)
+
+
+async def test_what_was_told_and_lost_is_told_again() -> None:
+    going_on = replace(ready(1), token="secret", resume_ms=60_000)
+
+    async def script(peer: Peer) -> None:
+        if isinstance(await peer.hear(), Start):
+            await peer.say(going_on)
+            while not isinstance(await peer.hear(), Name):
+                pass
+            peer.socket.transport.abort()
+        else:
+            await peer.say(replace(going_on, resumed=True, next_sample=1))
+            await peer.hear_all()
+            await peer.say(Ended(2, receipt(1, 0)))
+
+    async with scripted(script) as server:
+        async with connect(server.url) as stream, asyncio.TaskGroup() as tasks:
+
+            async def speak() -> None:
+                await stream.send(b"\1\2")
+                await stream.name(2, "Ann")
+                await stream.end()
+
+            tasks.create_task(speak())
+            assert isinstance([message async for message in stream][-1], Ended)
+        assert stream.resumes == 1
+    assert server.peers[1].heard[1:] == [Name(2, "Ann"), End()]
 
 
 async def test_a_server_that_pauses_reading_is_not_given_up() -> None:

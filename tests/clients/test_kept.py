@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.kept import Kept
+from clients.kept import Kept, Told
 from streaming.audio.splice import Splice
-from streaming.wire.messages import Audio, AudioFormat, End, Flush
+from streaming.wire.messages import Alive, Audio, AudioFormat, End, Flush, Hotwords, Name, Presence
 
 
 def said(kept: Kept, most: int = 1 << 30) -> list[object]:
@@ -31,6 +31,25 @@ def test_flushes_and_the_end_keep_their_place() -> None:
     assert kept.first_sample == 3
     kept.rewind(4)
     assert said(kept) == [End()]
+
+
+def test_what_is_told_is_kept_until_audio_behind_it_has_arrived() -> None:
+    kept = Kept(AudioFormat(), 100)
+    told: list[Told] = [Name(1, "Ann"), Hotwords(("Ada",)), Presence("x")]
+    for message in (Audio(b"aa"), told[0], Audio(b"bb"), told[1], Alive(), told[2]):
+        kept.add(message)
+    assert len(said(kept)) == 6
+    kept.forget(1)
+    kept.rewind(1)
+    assert said(kept) == [told[0], Audio(b"bb"), *told[1:]]
+    kept.forget(2)
+    kept.rewind(2)
+    assert said(kept) == told[1:]
+    kept.add(Audio(b"cc"))
+    said(kept)
+    kept.forget(3)
+    kept.rewind(3)
+    assert said(kept) == []
 
 
 def test_it_is_bounded() -> None:
