@@ -126,6 +126,10 @@ class Dispatcher:
             self._gauge.step(self._queue.oldest(now), now)
         return self._gauge.factor
 
+    def late(self, seconds: float) -> None:
+        """A caller was woken so long after it wanted to be: this process has too little time."""
+        self._gauge.late(seconds)
+
     @property
     def brief(self) -> bool:
         """Whether refreshes are to hear less, as of the newest `stretch`."""

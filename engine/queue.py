@@ -108,9 +108,9 @@ class LoadGauge:
 
     Two measures, of which the greater counts. Where places are scarce a small control loop: while the engine
     is nearly always busy or tasks wait long, the factor grows step by step; when there is room it shrinks
-    more slowly. Where an engine takes hundreds at once, how long refreshes take in it: the factor is in
-    proportion, at once, for steps would swing between too rare and too many. It needs no estimate of what a
-    task costs.
+    more slowly. Where an engine takes hundreds at once, how long refreshes take in it, and wherever this
+    process itself has too little time, how late it is: the factor is in proportion, at once, for steps would
+    swing between too rare and too many. It needs no estimate of what a task costs.
     """
 
     BUSY = 0.85
@@ -130,6 +130,11 @@ class LoadGauge:
     windows and engines change, but load that lasts is no reason to take it for idleness."""
     LEAST_S = 0.005
     """What took less was answered without the engine, and says nothing of it."""
+    LATE_S = 0.1
+    """Seconds by which this process may do things too late, on average, before refreshes become rarer: their
+    requests and answers are what of its own work can wait."""
+    STOPPED_S = 1.0
+    """Later than this it was not busy but stopped."""
     PERIOD_S = 0.5
     """Seconds between two steps of the loop."""
     MOST = 6.0
@@ -151,6 +156,8 @@ class LoadGauge:
         self._brief = False
         self._served, self._took = 0, 0.0  # since the last step
         self._latency = 0.0
+        self._looks, self._behind = 0, 0.0  # since the last step
+        self._late = 0.0
         self._quickest = float("inf")
 
     @property
@@ -185,12 +192,19 @@ class LoadGauge:
             self._served += 1
             self._took += seconds
 
+    def late(self, seconds: float) -> None:
+        """This process did something so long after it was to be done."""
+        self._looks += 1
+        self._behind += min(seconds, self.STOPPED_S)
+
     @property
     def slow(self) -> float:
-        """How long refreshes take in an engine with a queue of its own, as a multiple of what they may."""
+        """How long refreshes take in an engine with a queue of its own, or how late this process is, as a
+        multiple of what may be; whichever is more."""
+        late = self._late / self.LATE_S
         if self._concurrency < self.MANY or self._quickest == float("inf"):
-            return 0.0
-        return self._latency / max(self.SLOW_S, self.SLOWER * self._quickest)
+            return late
+        return max(late, self._latency / max(self.SLOW_S, self.SLOWER * self._quickest))
 
     def due(self, now: float) -> bool:
         """Whether a period has passed since the last step."""
@@ -212,6 +226,9 @@ class LoadGauge:
             self._latency += (mean - self._latency) * weight
             self._quickest = min(self._quickest * (self.FORGET if self.slow < 1.0 else 1.0), mean)
             self._served, self._took = 0, 0.0
+        if self._looks:
+            self._late += (self._behind / self._looks - self._late) * weight
+            self._looks, self._behind = 0, 0.0
         if self._utilisation > self.BUSY or oldest_s > self.WAIT_S:
             self._scarce = min(self.MOST, self._scarce * 1.2)
         elif self._utilisation < self.CALM:

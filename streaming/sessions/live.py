@@ -302,8 +302,10 @@ class Live:
     async def _tick(self) -> None:
         known, limits = 0, self._limits
         while True:
+            due = self._loop.time() + TICK_S
             await asyncio.sleep(TICK_S)
             dispatcher = self._services.dispatcher
+            dispatcher.late(self._loop.time() - due)
             self._meeting.stretch(dispatcher.stretch, brief=dispatcher.brief)
             now = self._loop.time()
             self._note_progress()

@@ -205,3 +205,14 @@ def test_load_that_lasts_for_hours_is_not_taken_for_idleness() -> None:
 def test_what_is_answered_without_the_engine_says_nothing_of_it() -> None:
     gauge = looked(looked(LoadGauge(concurrency=256, now=0.0), 0.0), 0.8)
     assert gauge.factor == 1.0
+
+
+def test_a_process_with_too_little_time_of_its_own_asks_less_often() -> None:
+    """Whatever the engine: its places are free, and its answers wait in this process."""
+    gauge, seen = LoadGauge(concurrency=2, now=0.0), list[float]()
+    for late in (0.003, 0.3, 60.0, 0.003):
+        for _ in range(40):
+            gauge.late(late)
+            gauge.step(0.0, gauge._stepped + gauge.PERIOD_S)
+        seen.append(gauge.factor)
+    assert seen == [1.0, pytest.approx(3.0, rel=0.01), gauge.MOST, 1.0]

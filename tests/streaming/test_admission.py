@@ -23,8 +23,8 @@ from streaming.web.server import build
 from tests.support.channel import MemoryChannel
 from tests.support.services import VIRTUAL, services_of
 from tests.support.sound import s16, speech
-from tests.support.virtual import run
-from tests.support.world import END, START, World, check_end
+from tests.support.virtual import VirtualLoop, run
+from tests.support.world import END, START, World, check_end, live
 
 SLOTS = "xxxxxxxx--" * 12  # a minute: four seconds of speech, one of silence
 AUDIO = speech(SLOTS)
@@ -270,3 +270,34 @@ def test_how_much_is_used_counts_the_stretch_that_is_and_the_one_that_is_allowed
         return metrics.used.value()
 
     assert run(play()) == pytest.approx(0.4 * 2.0 / (BUSY * stretch), rel=0.01)
+
+
+@pytest.mark.parametrize(("busy_s", "rare"), [(0.005, False), (0.37, True)])
+def test_refreshes_become_rarer_where_this_process_itself_has_too_little_time(
+    busy_s: float, rare: bool
+) -> None:
+    """It is at work for so long at a time: whatever the engine does, audio waits and words come late."""
+
+    async def play() -> float:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+
+        async def work() -> None:
+            while True:
+                await asyncio.sleep(0.05)
+                loop.spend(busy_s)
+
+        world, _ = server(AdmissionSettings(on=False), FakeScript(concurrency=256))
+        channel = MemoryChannel()
+        connection, working = world.connect(channel), asyncio.create_task(work())
+        channel.say(START)
+        await live(channel, AUDIO[:160_000])
+        stretch = world.services.dispatcher.stretch
+        working.cancel()
+        channel.say(END)
+        await connection
+        await world.all_done()
+        await world.services.dispatcher.close()
+        return stretch
+
+    assert (run(play()) > 1.5) is rare

@@ -36,6 +36,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._virtual.waited
 
+    def spend(self, seconds: float) -> None:
+        """The process is at work for so long, and nothing else is done meanwhile."""
+        self._virtual.waited += seconds
+
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run to the end in virtual time; raises RuntimeError on a deadlock."""
