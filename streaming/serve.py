@@ -71,7 +71,8 @@ def main(argv: Sequence[str]) -> int:
             f"the engine {error.name or error} is not installed: `seamscribe doctor` says what is missing", 1
         )
     except OSError as error:
-        return _complain(f"cannot listen: {error.strerror or error}", 1)
+        reason = error.strerror or error
+        return _complain(f"cannot listen: {reason}: name another server.host or server.port", 1)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -364,8 +364,8 @@ def _check_webhooks(settings: Settings, where: str) -> None:
         raise SettingsError(f"webhooks.url {where}: {error}") from None
     if len(webhooks.secret) < LEAST_SECRET:
         raise SettingsError(
-            f"webhooks.secret {where}: is shorter than {LEAST_SECRET} characters: receivers could not tell"
-            " who signed"
+            f"webhooks.secret {where}: is shorter than {LEAST_SECRET} characters, so that receivers could"
+            " not tell who signed: make a longer one"
         )
     if not settings.journal.on:
         raise SettingsError(

@@ -15,13 +15,13 @@ from time import monotonic
 
 import jiwer
 from rich.console import Console
-from rich.table import Table
 
 from clients.chaos.machine import Machine, machine
 from clients.play import Pace, Playback, play
 from streaming.wire.messages import Start
 
 from .corpus import Clip
+from .report import figures_table, show_faults
 from .scoring import Errors, bare, score
 
 NEAR_S = 10.0
@@ -207,9 +207,8 @@ def _edits(plain: Playback, other: Playback) -> Iterator[tuple[str, float]]:
 def show(found: Outcome) -> None:
     """Print one line a cut and the sums."""
     console = Console(highlight=False)
-    table = Table(title=f"Words within {NEAR_S:.0f} s of each cut", title_justify="left")
-    for name in ("session", "cut at s", "differ", "undisturbed", "of"):
-        table.add_column(name, justify="left" if name == "session" else "right")
+    title = f"Words within {NEAR_S:.0f} s of each cut"
+    table = figures_table(title, "session", "cut at s", "differ", "undisturbed", "of")
     for cut in found.cuts:
         table.add_row(cut.clip, f"{cut.at_s:.1f}", str(cut.apart), str(cut.undisturbed), str(cut.words))
         if cut.apart:
@@ -231,5 +230,4 @@ def show(found: Outcome) -> None:
     )
     for line in lines:
         console.print(line)
-    for fault in found.faults:
-        console.print(fault, style="red", markup=False)
+    show_faults(console, found.faults)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import reduce
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from clients.audio import RATE
 from clients.stats import Summary, summarize
 
 from .load import Heard, Load
 from .meter import Meter
-from .report import Target, environment, number
+from .report import Target, delays_table, environment, number, show_faults
 from .scoring import Errors
 
 COMMIT_S = 3.0
@@ -68,7 +66,7 @@ def figures(found: Load, meter: Meter | None) -> Figures:
         commit_all=summarize([delay for one in heard for _, delay in one.commits]),
         first_text=summarize([delay for one in heard for delay in one.first_text]),
         final=summarize([delay for one in heard for delay in one.final]),
-        errors=reduce(lambda a, b: a + b, (one.errors for one in heard), Errors()),
+        errors=sum((one.errors for one in heard), Errors()),
         revised=sum(one.revised for one in heard),
         coverage=1 - sum(one.gap for one in heard) / samples,
         updates_per_s=sum(one.updates for one in heard) / max(audio_s, 1e-9),
@@ -101,19 +99,14 @@ def targets(found: Figures, commit_s: float = COMMIT_S) -> list[Target]:
 def show(found: Figures, goals: Sequence[Target], faults: Sequence[str]) -> None:
     """Print the page."""
     console = Console(highlight=False)
-    table = Table(title=f"{found.streams} live streams", title_justify="left")
-    for name in ("seconds", "count", "mean", "p50", "p95", "p99", "max"):
-        table.add_column(name, justify="left" if name == "seconds" else "right")
-    for name, row in (
+    rows = (
         (f"committed, {found.steady_s:.0f} s with all", found.commit),
         ("committed, whole run", found.commit_all),
         ("first text", found.first_text),
         ("final after a pause", found.final),
         ("sent late, at worst", found.lag),
-    ):
-        figures = (row.mean, row.p50, row.p95, row.p99, row.max)
-        table.add_row(name, str(row.count), *map(number, figures))
-    console.print(table)
+    )
+    console.print(delays_table(f"{found.streams} live streams", "seconds", rows))
     cpu = number(found.cpu_s_per_audio_s, 4)
     console.print(
         f"{found.audio_s:.0f} s of audio, {found.words} words, WER {100 * found.errors.rate:.2f} % of"
@@ -122,12 +115,8 @@ def show(found: Figures, goals: Sequence[Target], faults: Sequence[str]) -> None
         f" speakers {found.bench_cpu_s_per_audio_s:.4f} s; RSS max {number(found.rss_max_mib, 0)} MiB"
     )
     for goal in goals:
-        mark = "met" if goal.met else "[bold red]missed[/]"
-        console.print(f"{goal.name}: {number(goal.value, 3)} (at most {goal.bound:g}) {mark}")
-    for fault in faults[:SHOWN_FAULTS]:
-        console.print(fault, style="red", markup=False)
-    if len(faults) > SHOWN_FAULTS:
-        console.print(f"and {len(faults) - SHOWN_FAULTS} more faults", style="red")
+        console.print(goal.line)
+    show_faults(console, faults, SHOWN_FAULTS)
 
 
 def document(

@@ -25,7 +25,7 @@ from clients.stats import summarize
 from streaming.wire.messages import Start
 
 from .corpus import Clip
-from .report import Target, number
+from .report import Target, number, show_faults
 from .scoring import Errors, score
 
 BLOCK = 32_000
@@ -272,11 +272,8 @@ def show(phases: Sequence[dict[str, Any]], targets: Sequence[Target]) -> None:
         table.add_row(name, *(number(phase[key], digits) for phase in phases))
     console.print(table)
     for goal in targets:
-        mark = "met" if goal.met else "[bold red]missed[/]"
-        console.print(f"{goal.name}: {number(goal.value, 3)} (at most {goal.bound:g}) {mark}")
-    for phase in phases:
-        for line in phase["unclear"]:
-            console.print(f"{phase['phase']}: {line}", style="red", markup=False)
+        console.print(goal.line)
+    show_faults(console, [f"{phase['phase']}: {line}" for phase in phases for line in phase["unclear"]])
 
 
 def arguments(kinds: Any, kind: Callable[..., Any], run: Any) -> None:

@@ -6,10 +6,9 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import reduce
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -118,7 +117,7 @@ class Total:
 
 def total(rows: Sequence[Scored], meter: Meter | None) -> Total:
     """Sum up; rates come from summed counts, never from averaged rates."""
-    delays = reduce(lambda a, b: a + b, (row.delays for row in rows), Delays([], [], []))
+    delays = sum((row.delays for row in rows), Delays([], [], []))
     audio_s = sum(row.seconds for row in rows)
     samples = sum(row.samples for row in rows)
     offline = [row.offline for row in rows if row.offline is not None]
@@ -126,8 +125,8 @@ def total(rows: Sequence[Scored], meter: Meter | None) -> Total:
         streams=len(rows),
         audio_s=audio_s,
         failures=sum(bool(row.faults) for row in rows),
-        live=_sum(row.live for row in rows),
-        offline=_sum(offline) if len(offline) == len(rows) else None,
+        live=sum((row.live for row in rows), Errors()),
+        offline=sum(offline, Errors()) if len(offline) == len(rows) else None,
         words=sum(row.words for row in rows),
         revised=sum(row.revised for row in rows),
         coverage=1 - sum(row.gap_samples for row in rows) / max(samples, 1),
@@ -145,10 +144,6 @@ def total(rows: Sequence[Scored], meter: Meter | None) -> Total:
     )
 
 
-def _sum(errors: Iterable[Errors]) -> Errors:
-    return reduce(lambda a, b: a + b, errors, Errors())
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
     """One figure and what it should be."""
@@ -160,6 +155,16 @@ class Target:
     @property
     def met(self) -> bool:
         return self.value is not None and self.value <= self.bound
+
+    @property
+    def mark(self) -> str:
+        """Whether it was met, as a console shows it."""
+        return "met" if self.met else "[bold red]missed[/]"
+
+    @property
+    def line(self) -> str:
+        """All of it, as a console shows it."""
+        return f"{self.name}: {number(self.value, 3)} (at most {self.bound:g}) {self.mark}"
 
 
 def targets(found: Total, factor: float) -> list[Target]:
@@ -186,28 +191,39 @@ def show(rows: Sequence[Scored], found: Total, goals: Sequence[Target], settings
     console.print(_figures(found))
     table = Table("target", "measured", "bound", "", title="Targets", title_justify="left")
     for goal in goals:
-        mark = "met" if goal.met else "[bold red]missed[/]"
-        table.add_row(goal.name, number(goal.value, 3), number(goal.bound, 3), mark)
+        table.add_row(goal.name, number(goal.value, 3), number(goal.bound, 3), goal.mark)
     console.print(table)
-    for row in rows:
-        for fault in row.faults:
-            console.print(f"{row.name}: {fault}", style="red", markup=False)
+    show_faults(console, [f"{row.name}: {fault}" for row in rows for fault in row.faults])
+
+
+def show_faults(console: Console, faults: Sequence[str], most: int | None = None) -> None:
+    """A red line each; of more than `most` how many more."""
+    for fault in faults[:most]:
+        console.print(fault, style="red", markup=False)
+    if most is not None and len(faults) > most:
+        console.print(f"and {len(faults) - most} more faults", style="red")
+
+
+def figures_table(title: str, first: str, *names: str) -> Table:
+    """Without rows: texts in the first column, figures in the others."""
+    table = Table(title=title, title_justify="left")
+    table.add_column(first)
+    for name in names:
+        table.add_column(name, justify="right")
+    return table
+
+
+def delays_table(title: str, first: str, rows: Sequence[tuple[str, Summary]]) -> Table:
+    """Seconds, a line each."""
+    table = figures_table(title, first, "count", "mean", "p50", "p95", "p99", "max")
+    for name, row in rows:
+        table.add_row(name, str(row.count), *map(number, (row.mean, row.p50, row.p95, row.p99, row.max)))
+    return table
 
 
 def _streams(rows: Sequence[Scored]) -> Table:
-    table = Table(title="Streams", title_justify="left")
-    for name in (
-        "stream",
-        "s",
-        "words",
-        "WER live %",
-        "offline %",
-        "commit p50",
-        "p95",
-        "first p50",
-        "faults",
-    ):
-        table.add_column(name, justify="left" if name == "stream" else "right")
+    names = ("s", "words", "WER live %", "offline %", "commit p50", "p95", "first p50", "faults")
+    table = figures_table("Streams", "stream", *names)
     for row in rows:
         commit = summarize(row.delays.commit)
         table.add_row(
@@ -225,20 +241,15 @@ def _streams(rows: Sequence[Scored]) -> Table:
 
 
 def _delays(found: Total) -> Table:
-    table = Table(title="Delays, seconds", title_justify="left")
-    for name in ("", "count", "mean", "p50", "p95", "p99", "max"):
-        table.add_column(name, justify="right" if name else "left")
-    for name, row in (
+    rows = (
         ("word committed after its end", found.commit),
         ("  of these, end by offline alignment", found.commit_matched),
         ("  of these, end by the service", found.commit_own),
         ("first text after speech starts", found.first_text),
         ("final after the pause is known", found.final),
         ("receipt per second of audio (RTF)", found.rtf),
-    ):
-        figures = (row.mean, row.p50, row.p95, row.p99, row.max)
-        table.add_row(name, str(row.count), *map(number, figures))
-    return table
+    )
+    return delays_table("Delays, seconds", "", rows)
 
 
 def _figures(found: Total) -> Table:

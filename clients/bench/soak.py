@@ -165,8 +165,7 @@ def show(found: Soak) -> None:
         f" third, at the highest {above:.1f} MiB a session above rest, the engine's working memory included;"
         f" at rest {found.idle_mib:.1f} MiB before, {found.rest_mib:.1f} MiB after"
     )
-    for fault in found.faults:
-        console.print(fault, style="red", markup=False)
+    report.show_faults(console, found.faults)
 
 
 def arguments(kinds: Any, kind: Callable[..., Any], run: Any) -> None:

@@ -108,9 +108,7 @@ def _back(back: meeting.Return) -> str:
 
 
 def _sums(sums: Sequence[Total]) -> Table:
-    table = Table(title="All recordings", title_justify="left")
-    for name in ("", *(row.system for row in sums)):
-        table.add_column(name, justify="right" if name else "left")
+    table = report.figures_table("All recordings", "", *(row.system for row in sums))
     lines: tuple[tuple[str, Callable[[Total], Any]], ...] = (
         ("DER, collar 0 %", lambda r: _percent(r.strict.rate)),
         ("  missed + false alarm + confusion", lambda r: _parts(r.strict)),
