@@ -2,14 +2,17 @@
 
 Each session has a fence, a number that grows with every claim. What a process writes carries the fence of
 its own claim, and Redis refuses any other: a process that was frozen while somebody else went on with its
-session changes nothing any more, whenever it wakes. What Redis took is as durable as Redis is set up to be.
+session changes nothing any more, whenever it wakes. What Redis took is as durable as Redis is set up to be;
+what it has lost of sessions that live is written anew.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -34,6 +37,8 @@ from streaming.kept.stored import (
 
 from . import scripts
 
+logger = logging.getLogger("seamscribe")
+
 PREFIX = "seamscribe:"
 ANSWER_S = 2.0
 """So long Redis may take to answer."""
@@ -53,6 +58,14 @@ def opened(url: str, *, most_deliveries: int) -> RedisStore:
         raise SettingsError(
             f"journal.url: no Redis answers there ({error}): start one, or leave it out"
         ) from None
+    with suppress(*store.failures):  # not every Redis tells
+        memory = store.redis.info("memory")
+        if memory.get("maxmemory") and (policy := memory.get("maxmemory_policy")) != "noeviction":
+            logger.warning(
+                "journal.url: when this Redis is full it throws away what is kept (%(policy)s): set its"
+                " maxmemory-policy to noeviction",
+                {"policy": policy},
+            )
     return store
 
 
@@ -110,12 +123,15 @@ class RedisStore:
         for id in batch.left:
             self.run("RELEASE", id, fences[id], on=pipe)
         results = pipe.execute()
-        lost = frozenset(id for id, result in zip(ids, results, strict=False) if result == -1)
+        lost, missing = (
+            frozenset(id for id, result in zip(ids, results, strict=False) if result == why)
+            for why in (-1, 0)
+        )
         with self._lock:
             for id in (*lost, *batch.left):
                 self._fences.pop(id, None)
         dropped = self.run("DROP", self._most_deliveries) if batch.deliveries else 0
-        return Written(int(dropped), lost)
+        return Written(int(dropped), lost, missing)
 
     def claim(self, session: str, known: int | None = None) -> bool:
         fence = int(self.run("CLAIM", session, self.process, "" if known is None else known))

@@ -33,6 +33,11 @@ if created ~= '' and redis.call('EXISTS', row) == 0 then
 end
 local claimed = redis.call('HGET', row, 'fence')
 if not claimed then return 0 end
+if created ~= '' and tonumber(claimed) < tonumber(fence) then
+  -- Redis had lost the session, and one that it was taken from long ago has written it anew.
+  redis.call('HSET', row, 'owner', process, 'fence', fence)
+  claimed = fence
+end
 if claimed ~= fence then return -1 end
 local at = 5
 local function take()

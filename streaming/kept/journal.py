@@ -57,6 +57,8 @@ class Journal:
         self.announce: Announce | None = None
         self.taken: Callable[[str], None] | None = None
         """Told of sessions that another process has claimed."""
+        self.whole: Callable[[str], list[tuple[str, int, State]] | None] | None = None
+        """All that a session has said so far, as `put` is told it; None where it is not here."""
         self.away = False
         """Whether a shared store is not to be reached, so far as somebody looked who had nothing to write."""
         self.sure: Callable[[], Awaitable[None]] | None = None
@@ -86,12 +88,14 @@ class Journal:
 
     def begin(self, session: str, token: bytes, read: bytes, start: Start) -> Recorder:
         """A session begins; `token` and `read` are the digests of its tokens."""
-        self.note(lambda fresh: fresh.opened, session, Opened(self.now(), token, read, start))
-        return self.go_on(session, -1)
+        opened = Opened(self.now(), token, read, start)
+        self.note(lambda fresh: fresh.opened, session, opened)
+        return self.go_on(session, -1, opened)
 
-    def go_on(self, session: str, seq: int) -> Recorder:
-        """A session read back from the journal lives again; `seq` is the newest number on disk."""
-        recorder = self._recorders[session] = Recorder(self, session, seq)
+    def go_on(self, session: str, seq: int, opened: Opened, key: str = "") -> Recorder:
+        """A session read back from the journal lives again; `seq` is the newest number on disk, `key` the
+        API key that it counts against."""
+        recorder = self._recorders[session] = Recorder(self, session, seq, opened, key)
         return recorder
 
     @property
@@ -223,13 +227,36 @@ class Journal:
             self._metrics.webhooks.add(written.dropped, outcome="dropped")
         for session in written.lost:
             self.forget(session)
-        for session in {*batch.opened, *seqs, *batch.progress}:
+        again = {session for session in written.missing if self._anew(session, batch)}
+        for session in {*batch.opened, *seqs, *batch.progress} - again:
             if recorder := self._recorders.get(session):
                 recorder.wrote(seqs.get(session, 0), batch.progress.get(session))
-        for session in (*batch.ended, *batch.left):
+        for session in {*batch.ended, *batch.left} - again:
             if recorder := self._recorders.pop(session, None):
                 recorder.over()
         self.written.set()
+
+    def _anew(self, session: str, batch: Batch) -> bool:
+        """The store has no such session. Have all of one that is recorded here written anew; False where it
+        is none, for it was deleted."""
+        recorder = self._recorders.get(session)
+        states = self.whole(session) if self.whole is not None else None
+        if recorder is None or states is None:
+            return False
+        logger.warning(
+            "journal: the store has lost session %(session)s: it is written anew", {"session": session[:8]}
+        )
+        recorder.anew()
+        for key, seq, state in states:  # nothing is announced again: webhooks were told, or wait below
+            self.note(lambda fresh: fresh.states, (session, key), (seq, state))
+        for delivery in batch.deliveries.values():
+            if delivery.session == session:
+                self.note(lambda fresh: fresh.deliveries, delivery.id, delivery)
+        if session in batch.ended:
+            self.note(lambda fresh: fresh.ended, session, batch.ended[session])
+        if session in batch.left:
+            self.note(lambda fresh: fresh.left, session, True)
+        return True
 
     def _failed(self, error: Exception) -> None:
         self._metrics.journal_errors.add(cause=cause_of(error))

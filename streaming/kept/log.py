@@ -132,6 +132,10 @@ class Log:
             self._order.append((message.seq, key))
         assert all(a < b for a, b in pairwise(self._order)), "in order of seq"
 
+    def whole(self) -> list[tuple[str, int, State]]:
+        """All that `on_put` was told and that holds still."""
+        return [(key, number, self.state(key)) for key, number in self._numbers.items()]
+
     def state(self, key: str) -> State:
         """The newest state with its number and the name its speaker has now; raises KeyError."""
         found = self._states[key]

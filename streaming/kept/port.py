@@ -23,6 +23,8 @@ class Written:
     """Deliveries that went for want of room."""
     lost: frozenset[str] = frozenset()
     """Sessions of which nothing was written, for another process has claimed them."""
+    missing: frozenset[str] = frozenset()
+    """Sessions of which nothing was written, for the store has them no more."""
 
 
 class SessionStore(Protocol):

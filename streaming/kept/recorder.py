@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from streaming.core.continuation import wanted
 
 from .log import State
-from .stored import Progress
+from .stored import Opened, Progress
 
 if TYPE_CHECKING:
     from .journal import Journal
@@ -33,10 +33,15 @@ def resolve(future: asyncio.Future[Any], value: Any = None) -> None:
 class Recorder:
     """Keeps what one session says. Of the event loop's side alone."""
 
-    def __init__(self, journal: Journal, session: str, seq: int = 0) -> None:
+    def __init__(
+        self, journal: Journal, session: str, seq: int = 0, opened: Opened | None = None, key: str = ""
+    ) -> None:
+        """`opened` and `key` are those of the session, if it lives."""
         self._journal = journal
         self._session = session
         self._seq = seq
+        self._opened, self._key = opened, key
+        self._progress = Progress()
         self._durable = 0
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._voices = b""
@@ -55,10 +60,12 @@ class Recorder:
     def progress(self, settled: tuple[int, ...], received: int) -> None:
         """How far the session is, after all that was put before. Samples."""
         if not self._lost:
-            self._journal.note(lambda fresh: fresh.progress, self._session, Progress(settled, received))
+            self._progress = Progress(settled, received)
+            self._journal.note(lambda fresh: fresh.progress, self._session, self._progress)
 
     def owner(self, key: str) -> None:
         """The name of the API key that the session counts against."""
+        self._key = key
         self._journal.note(lambda fresh: fresh.keys, self._session, key)
 
     def voices(self, data: bytes) -> None:
@@ -85,6 +92,15 @@ class Recorder:
             self._journal.late()
             if self._journal.sure is not None:
                 await self._journal.sure()
+
+    def anew(self) -> None:
+        """The store has lost the session: write it as if it began now, but for what it said."""
+        assert self._opened is not None, "only what lives is written anew"
+        self._journal.note(lambda fresh: fresh.opened, self._session, self._opened)
+        self._journal.note(lambda fresh: fresh.keys, self._session, self._key)
+        self._journal.note(lambda fresh: fresh.progress, self._session, self._progress)
+        if self._voices:
+            self._journal.note(lambda fresh: fresh.voices, self._session, self._voices)
 
     def discard(self) -> None:
         """The session never began: nothing is kept."""

@@ -203,7 +203,7 @@ class History:
 
     def _recorder(self, stored: Stored) -> Recorder:
         seq = max((state.seq for state in stored.states), default=0)
-        recorder = self._journal.go_on(stored.id, seq)
+        recorder = self._journal.go_on(stored.id, seq, stored.opened, stored.key)
         recorder.wrote(seq, stored.progress)
         return recorder
 

@@ -111,7 +111,7 @@ async def tending(history: History | None, services: Services) -> AsyncIterator[
     if history is None:
         yield
         return
-    history.journal.taken = services.sessions.taken
+    history.journal.taken, history.journal.whole = services.sessions.taken, services.sessions.whole
     async with background(history.tend(services)), background(services.quotas.tend()):
         yield
 

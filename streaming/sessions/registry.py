@@ -272,6 +272,11 @@ class Sessions:
             self._let_go(entry)
             entry.finish(MOVED)
 
+    def whole(self, id: str) -> list[tuple[str, int, State]] | None:
+        """All that a session has said, as its recorder was told it; None where it is not here."""
+        entry = self.find(id)
+        return None if entry is None else entry.log.whole()
+
     def find(self, id: str) -> Entry | None:
         """A live or lately finished session."""
         self._forget()

@@ -197,6 +197,41 @@ async def test_redis_goes_and_comes_back_and_no_session_notices() -> None:
             await _still_as_told(processes, stream.ready.session, client)
 
 
+async def test_redis_loses_all_it_had_and_no_session_is_lost_with_it() -> None:
+    """It kept nothing on its disk, and is started anew while people speak; then their process is killed."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="redis")))
+        url, server = stack.enter_context(running_redis(folder))
+        async with crew(2, url) as processes, connect(processes.url, Start(label="x")) as stream:
+            client = Client(stream)
+            running = asyncio.create_task(client.run())
+            await until(lambda: len(client.captions.transcript) >= 4)
+            server.kill()
+            server.wait()
+            (folder / "r.sock").unlink()
+            stack.enter_context(running_redis(folder))
+            said = len(client.captions.transcript)
+            await until(lambda: len(client.captions.transcript) >= said + 2)
+            client.hold.clear()
+            await until(lambda: _listed(url, stream.ready.session))
+            client.hold.set()
+            owner(processes, stream.ready.session).kill()
+            await asyncio.wait_for(running, 60)
+            client.check()
+            assert stream.resumes >= 1
+            await _still_as_told(processes, stream.ready.session, client)
+
+
+def _listed(url: str, session: str) -> bool:
+    from streaming.cluster.redis_store import RedisStore
+
+    store = RedisStore(url, "test")
+    try:
+        return [(summary.id, summary.elsewhere) for summary in store.page(9)] == [(session, True)]
+    finally:
+        store.close()
+
+
 async def _until_answered(asking: httpx.AsyncClient, path: str, status: int) -> None:
     async with asyncio.timeout(30):
         while (await asking.get(path)).status_code != status:  # noqa: ASYNC110 - nobody tells

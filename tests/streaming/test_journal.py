@@ -14,10 +14,11 @@ import pytest
 from streaming.core.continuation import REACH
 from streaming.kept import journal as module
 from streaming.kept.journal import Journal
+from streaming.kept.log import Log, State
 from streaming.kept.port import Written
 from streaming.kept.recorder import Recorder
 from streaming.kept.store import Store
-from streaming.kept.stored import Batch
+from streaming.kept.stored import Batch, Delivery
 from streaming.observe.metrics import Metrics
 from streaming.wire.messages import Ended, Named, Receipt, Start
 from tests.support.waiting import until
@@ -212,6 +213,58 @@ async def test_the_end_is_kept_and_then_nobody_waits(tmp_path: Path) -> None:
         recorder.put("named:1", 2, named(1))  # somebody is given a name afterwards
         await recorder.on_disk(2)
         await until(lambda: len(disk.load("s").states) == 2)  # type: ignore[union-attr]
+
+
+async def test_what_the_store_has_lost_is_written_anew_with_its_end_and_nothing_is_announced_twice(
+    tmp_path: Path,
+) -> None:
+    class Forgetful(Disk):
+        missing: frozenset[str] = frozenset()
+
+        def write(self, batch: Batch) -> Written:
+            lived.append("s" in journal.live)
+            written = super().write(batch)
+            missing, self.missing = self.missing, frozenset()
+            return Written(written.dropped, written.lost, missing)
+
+    lived: list[bool] = []
+    disk, announced = Forgetful(tmp_path / "j.sqlite3"), list[str]()
+    journal = Journal(disk, Metrics())
+    log: Log = Log()
+    logs = {"s": log}
+    journal.whole = lambda session: logs[session].whole() if session in logs else None
+
+    def announce(session: str, key: str, seq: int, state: State) -> list[Delivery]:
+        announced.append(key)
+        return [Delivery(f"d{seq}", session, b"{}", 1)]
+
+    journal.announce = announce
+    journal.start()
+    recorder = begun(journal)
+    log._on_put = recorder.put
+    recorder.owner("bot")
+    recorder.voices(b"voices")
+    log.put(Named(0, 1, "Ann"))
+    recorder.progress((32_000,), 48_000)
+    await recorder.on_disk(log.seq)
+    before = recorder.durable(48_000)
+    disk.missing = frozenset({"s", "deleted"})
+    log.put(END)
+    recorder.progress((48_000,), 48_000)
+    recorder.end()
+    await until(lambda: len(disk.batches) == 3)
+    await until(lambda: not journal.live)
+    whole = disk.batches[2]
+    assert whole.opened["s"].token == b"t" * 32
+    assert (whole.keys, whole.voices) == ({"s": "bot"}, {"s": b"voices"})
+    assert whole.progress["s"].received == 48_000
+    assert {key: seq for (_, key), (seq, _) in whole.states.items()} == {"named:1": 1, "end": 2}
+    assert [d.id for d in whole.deliveries.values()] == ["d2"], "what had not reached the store"
+    assert "s" in whole.ended
+    assert announced == ["named:1", "end"]
+    assert lived == [True, True, True], "it is recorded until its end is kept"
+    assert recorder.durable(48_000) >= before
+    await journal.close()
 
 
 async def test_closing_writes_what_waits(tmp_path: Path) -> None:

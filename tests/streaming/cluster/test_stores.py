@@ -21,6 +21,7 @@ from tests.support.redis import redis_server
 pytest.importorskip("redis", reason="needs the extra redis")
 
 from streaming.cluster.redis_store import PREFIX, RedisStore
+from streaming.cluster.redis_store import opened as opened_store
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +199,33 @@ def test_who_wakes_learns_once_what_others_took(url: str) -> None:
     assert (a.taken(), b.taken()) == (["s"], [])
     assert a.write(naming(9, "Eve")).lost == {"s"}
     assert a.taken() == []
+
+
+def test_what_redis_lost_is_told_and_can_be_written_anew(url: str) -> None:
+    a, b = shared(emptied(url)), shared(url, "b")
+    written(a, "s")
+    assert b.claim("s")
+    emptied(url)
+    assert b.write(Batch(progress={"s": Progress((1,), 2)})).missing == {"s"}
+    # The one it was taken from never heard of that, and is the first to write it anew.
+    written(a, "s", text="old")
+    written(b, "s", text="new")
+    assert a.write(Batch(progress={"s": Progress((1,), 2)})).lost == {"s"}
+    found = b.load("s")
+    assert found is not None
+    assert "new" in str(found.states)
+    assert [summary.elsewhere for summary in a.page(9)] == [False], "nobody of them lives"
+    assert b.delete("s")
+    assert b.write(Batch(progress={"s": Progress((1,), 2)})).missing == {"s"}
+
+
+@pytest.mark.parametrize("policy", ["noeviction", "allkeys-lru", "volatile-ttl"])
+def test_a_redis_that_throws_away_what_is_kept_is_warned_of(
+    policy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with redis_server("--maxmemory", "64mb", "--maxmemory-policy", policy) as url:
+        opened_store(url, most_deliveries=3).close()
+    assert ("noeviction" in caplog.text) == (policy != "noeviction")
 
 
 def test_what_was_deleted_was_claimed_by_nobody(url: str) -> None:
