@@ -35,6 +35,7 @@ _REMEDIES = {
     "type": "use start, resume, read, flush, alive, name, presence, hotwords or end; audio goes in binary"
     " frames",
     "version": f"this server speaks version {VERSION}",
+    "audio": "use {encoding, sample_rate, channels}, each of which may be left out",
     "audio.encoding": "use one of " + ", ".join(Encoding),
     "audio.sample_rate": "use 8000 to 48000",
     "audio.channels": "use 1 to 8",
@@ -45,9 +46,12 @@ _REMEDIES = {
     "tracks": "use one {} or {name: 1 to 64 characters} for each channel of audio, in order, 8 at most, or"
     " leave it out to mix the channels down",
     "voices": "use at most 64 names of 1 to 64 characters",
+    "options": "use {max_delay_s, pause_s, speakers, activity_pause_s}, each of which may be left out",
     "options.max_delay_s": "use 0.7 to 30 seconds",
     "options.pause_s": "use 0.2 to 3 seconds",
+    "options.speakers": "use true or false, or leave it out",
     "options.activity_pause_s": "use 0.1 to 10 seconds, or leave it out",
+    "label": "use a text of at most 128 characters, or leave it out",
     "id": "use a text of 1 to 128 characters",
     "present": "use true, or false for who left",
     "name": "use one line of at most 64 characters",

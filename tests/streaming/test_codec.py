@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -273,3 +274,28 @@ def test_messages_are_frozen() -> None:
     with pytest.raises(AttributeError):
         SEGMENT.rev = 4  # type: ignore[misc]
     assert msgspec.structs.replace(SEGMENT, rev=4).rev == 4
+
+
+def _wrong(shape: type[msgspec.Struct], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each field of a message by its path, with what cannot stand there."""
+    for field in msgspec.structs.fields(shape):
+        nested = isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)
+        yield f"{path}{field.name}", {field.name: 5 if nested else {}}
+        if nested:
+            yield from ((at, {field.name: inner}) for at, inner in _wrong(field.type, f"{field.name}."))
+
+
+@pytest.mark.parametrize(
+    ("tag", "path", "wrong"),
+    [
+        (shape.__struct_config__.tag, path, wrong)
+        for shape in get_args(m.ClientMessage)
+        for path, wrong in _wrong(shape)
+    ],
+)
+def test_every_field_that_is_wrong_is_named_with_a_remedy(tag: str, path: str, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        JsonCodec().decode(json.dumps({"type": tag, **wrong}))
+    assert caught.value.field == path
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "see the protocol" not in str(caught.value)
