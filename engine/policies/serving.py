@@ -48,6 +48,9 @@ class ModelFacts:
     """The class that configures it for SGLang-Omni; None where SGLang itself serves it."""
     generates: bool = True
     """Whether `/generate` takes its audio there; else the transcription route alone does."""
+    gather: int = 0
+    """Requests that SGLang-Omni is best made to wait for, a moment, before it prefills them together; 0: as
+    it does by itself."""
     weights_gib: float | None = None
     """Where no folder of ours holds them; None: the folder tells."""
 

@@ -180,7 +180,7 @@ def _omni(
     """Another server, for models that SGLang's own does not serve."""
     facts, folder = open_named(name).facts, Path(options.model).expanduser()
     assert facts.pipeline is not None
-    stage = omni.stage_of(settings, machine)
+    stage = omni.stage_of(facts, settings, machine)
     try:
         environment = omni.find_environment(options.environment)
     except ValueError as error:

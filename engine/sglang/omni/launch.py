@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.policies.serving import ModelFacts
 from engine.sglang.flags import LaunchSettings, Machine
 
 from . import versions
@@ -81,10 +82,11 @@ def missing(environment: Environment) -> str | None:
     )
 
 
-def stage_of(settings: LaunchSettings, machine: Machine) -> Stage:
+def stage_of(facts: ModelFacts, settings: LaunchSettings, machine: Machine) -> Stage:
     """How its stage runs on this machine."""
     backend = "flashinfer" if machine.gpu and not machine.flash_attention else None
-    return Stage(min(settings.running, MOST_RUNNING), backend)
+    running = min(settings.running, MOST_RUNNING)
+    return Stage(running, backend, prefix_cache=facts.prefix_cache, gather=facts.gather)
 
 
 def command(

@@ -16,6 +16,9 @@ STAGES_IN_FILE: Version = (0, 1, 9)
 PENALTY: Version = (0, 1, 9)
 """From here on a repetition penalty is heeded; before, it is taken and ignored."""
 
+GATHER_MS = 40
+"""Only while others are decoded or read: a request that comes alone waits for nobody."""
+
 PINS: Mapping[Version, Mapping[str, str]] = {
     (0, 1, 3): {"sglang": "0.5.16", "torch": "2.11.0", "flashinfer-python": "0.6.14"},
     (0, 1, 9): {"sglang": "0.5.22", "torch": "2.14.1", "flashinfer-python": "0.7.1"},
@@ -34,6 +37,10 @@ class Stage:
     """Requests decoded at once."""
     attention_backend: str | None = None
     """None leaves it to SGLang, which takes FlashAttention-3 on Hopper."""
+    prefix_cache: bool = True
+    """Whether prompts' beginnings are found again in the KV cache, and so kept there."""
+    gather: int = 0
+    """Requests that it waits for, `GATHER_MS` at most, before it prefills them together; 0: as by itself."""
     compile: bool = False
     """torch.compile, at the price of minutes at the start."""
 
@@ -69,20 +76,26 @@ def wrong(installed: Mapping[str, str]) -> list[str]:
 
 def config(version: Version, pipeline: str, model: str, stage: Stage) -> dict[str, Any]:
     """The configuration file of one model on the GPU, as JSON, which is YAML."""
-    server = {} if stage.attention_backend is None else {"attention_backend": stage.attention_backend}
+    server: dict[str, Any] = {}
+    if stage.attention_backend is not None:
+        server["attention_backend"] = stage.attention_backend
+    if not stage.prefix_cache:
+        server["disable_radix_cache"] = True
+    # Of more requests that wait while others are read the server answers 503.
+    factory: dict[str, Any] = {"request_build_max_pending": 2 * stage.running}
+    if stage.gather:
+        factory |= {"prefill_coalesce_requests": stage.gather, "prefill_coalesce_wait_ms": GATHER_MS}
     whole: dict[str, Any] = {"config_cls": pipeline, "model_path": model}
-    # Requests that wait while others are read; of more the server answers 503.
-    pending = 2 * stage.running
     if version < STAGES_IN_FILE:
         return whole | {
             "runtime_overrides": {
                 "asr": {
                     "enable_torch_compile": stage.compile,
                     "max_running_requests": stage.running,
-                    "request_build_max_pending": pending,
                     "server_args_overrides": server,
+                    **factory,
                 }
             }
         }
     engine = {"max_running_requests": stage.running, "enable_torch_compile": stage.compile, **server}
-    return whole | {"stages": {"asr": {"engine": engine, "factory": {"request_build_max_pending": pending}}}}
+    return whole | {"stages": {"asr": {"engine": engine, "factory": factory}}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -77,7 +78,16 @@ def test_it_starts_the_server_and_tells_how_it_ended(
     assert config["model_path"] == str(model)
     stage = config["runtime_overrides"]["asr"]
     assert (stage["max_running_requests"], stage["request_build_max_pending"]) == (100, 200)
-    assert stage["server_args_overrides"] == {"attention_backend": "flashinfer"}
+    assert stage["server_args_overrides"] == {"attention_backend": "flashinfer", "disable_radix_cache": True}
+    assert (stage["prefill_coalesce_requests"], stage["prefill_coalesce_wait_ms"]) == (12, 40)
+
+
+@pytest.mark.parametrize("version", PINS)
+def test_what_a_model_leaves_to_the_server_is_not_in_the_file(version: versions.Version) -> None:
+    assert not re.search("radix|coalesce", str(versions.config(version, "P", "/m", Stage(8))))
+    made = str(versions.config(version, "P", "/m", Stage(8, prefix_cache=False, gather=5)))
+    assert "'disable_radix_cache': True" in made
+    assert "'prefill_coalesce_requests': 5" in made
 
 
 def test_the_newer_version_takes_another_file() -> None:
