@@ -91,6 +91,8 @@ class RecognitionTask:
     draft: tuple[Word, ...] = ()
     """What the last decode heard after `prefix`: an engine may check these words instead of searching for
     them. The answer is the one without them."""
+    voiced: int = 0
+    """Samples behind `prefix` in which a voice was heard, as far as that is known."""
     language: str | None = None
     """ISO 639 code, that of two letters where there is one; None lets the engine detect it."""
     likely: tuple[str, ...] = ()

@@ -127,7 +127,11 @@ class LocalDecoder:
         beam = settings.thorough_beam if _thorough(task) else settings.quick_beam
         if rung.temperature == 0 and rung.repetition_penalty == 1 and beam == 1:
             return self._greedy(np.asarray(encoded.states), plan, self._policy.draft(task))
-        return self._generate(encoded, plan, beam)
+        found = self._generate(encoded, plan, beam)
+        if found.ids or not plan.goes_on:
+            return found
+        # The runtime cannot be told that the end is no answer here.
+        return self._greedy(np.asarray(encoded.states), plan, self._policy.draft(task))
 
     def _generate(self, encoded: _Encoded, plan: Plan, beam: int) -> Output:
         settings, rung = self._settings, plan.rung

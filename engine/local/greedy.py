@@ -67,7 +67,7 @@ class GreedySearch:
         walk = _Walk(self._spoken, self._sizes, _named(self._heard, {"states": states}))
         prompt, draft = plan.prompt, draft[: plan.budget]
         start, end = plan.head.index(self._special.start), len(prompt) - 1
-        first = 0 if plan.prefix else 1
+        first = 0 if plan.prefix and not plan.goes_on else 1
         rows = walk.on(
             [*prompt, *draft],
             asked=[start, *range(end, len(prompt) + len(draft))],

@@ -30,6 +30,9 @@ SURE = 0.7
 """A language less probable than this is a guess: of half a second of speech `base` gives the likeliest
 0.5-0.6, right or wrong."""
 
+GOES_ON = SAMPLE_RATE // 2
+"""Voiced samples behind known words that cannot be the end of the last of them."""
+
 _SPELLED = {"jv": "jw"}
 """Languages whose token has another name than the code of today."""
 _TOKENS_PER_S = {"latin": 8.0, "other": 14.0, "stacked": 26.0}
@@ -114,6 +117,8 @@ class Plan:
     rung: Rung
     sot: tuple[int, ...]
     """The part of `head` that names language and task."""
+    goes_on: bool = False
+    """Speech lies behind the prefix, so the output begins with a word and not with the end."""
 
     @property
     def prompt(self) -> list[int]:
@@ -204,7 +209,8 @@ class WhisperPolicy:
         budget = min(budget, room)
         context = self._context(task, room - budget) if rung.context else ()
         head = (self.special.previous, *context, *start) if context else start
-        return Plan(head, prefix, budget, rung, sot)
+        goes_on = bool(prefix) and task.voiced >= GOES_ON
+        return Plan(head, prefix, budget, rung, sot, goes_on)
 
     def budget(self, task: RecognitionTask, language: str | None) -> int:
         """Output tokens that speech after the prefix can cause, with some slack for short windows."""

@@ -23,6 +23,11 @@ MISSING = to_samples(2.0)
 """Voiced audio without a word that is a gap, when decoding it again does not help."""
 
 
+STUCK = to_samples(2.0)
+"""Voiced audio to which a refresh that begins with committed words adds none, from which it is asked without
+them: a model may take them for all that is said, and adds nothing as long as they stand there."""
+
+
 class Step(Enum):
     """What follows from a reply."""
 

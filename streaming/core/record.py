@@ -12,6 +12,8 @@ from .gate import Activity
 from .ledger import Ledger
 from .transcript import Segment, Transcript
 
+SENTENCE_ENDS = frozenset(".?!…\u3002\uff1f\uff01")
+
 
 class Record:
     """Segments not yet final, in order of time; those that are leave as events and ledger spans."""
@@ -47,6 +49,22 @@ class Record:
             segment.first_word = self.transcript.count
         segment.words.extend(words)
         self.transcript.append(words)
+
+    def commit_open(self, words: tuple[Word, ...], length: int, *, now: int, language: str | None) -> Segment:
+        """Append to the segment being spoken, and return the one that is spoken then: one that nobody ends
+        with a pause is closed near its wished `length` (samples), at the end of a sentence if there is one.
+        Words already shown in it stay in it."""
+        segment = self.segments[0]
+        for i, word in enumerate(words):
+            sentence = word.text[-1:] in SENTENCE_ENDS
+            if word.end - segment.start >= (length if sentence else 2 * length) and segment.end is None:
+                self.commit(segment, words[: i + 1])
+                segment.end = word.end
+                self.segments.insert(1, Segment(start=word.end))
+                self.close(now=now, language=language)
+                return self.commit_open(words[i + 1 :], length, now=now, language=language)
+        self.commit(segment, words)
+        return segment
 
     def show(
         self,

@@ -25,7 +25,7 @@ from .continuation import NOTHING, Continuation
 from .events import Ended, Event, Flushed
 from .gate import Activity, Edge, Paused, SpeechGate, Started
 from .hunger import Hunger, Repair
-from .judging import DOUBTFUL, LADDER, Step, judge
+from .judging import DOUBTFUL, LADDER, STUCK, Step, judge
 from .language import LanguageTracker
 from .plausible import spoken
 from .record import Record
@@ -35,8 +35,6 @@ from .settings import SessionSettings
 from .spans import to_samples
 from .stabilizer import Stabilizer
 from .transcript import Segment
-
-SENTENCE_ENDS = frozenset(".?!…\u3002\uff1f\uff01")
 
 MARGIN = to_samples(0.1)
 """For the packets that bring the audio and the messages that carry the words."""
@@ -217,11 +215,17 @@ class Session:
 
     def _feed(self, cut: Cut, words: tuple[Word, ...]) -> None:
         """Once speech has brought no text for long, finish the window early, along the ladder: what follows
-        begins anew."""
-        if self._segments[0].end is None and self._misses(cut, words) >= self._hunger.most:
+        begins anew. Before that, the words that are forced on it may be what a model is stuck behind."""
+        missed = self._misses(cut, words)
+        if self._segments[0].end is not None:
+            return
+        if missed >= self._hunger.most:
             self._hunger.repair()
             self._attempt = 1
             self._send(self._segmenter.early(self._ring, cut.end, self._hunger.most))
+        elif missed >= STUCK and not words and self._transcript.since(cut.start):
+            self._segmenter.origin = max(self._transcript.end, self._segments[0].start)
+            self._send(Cut(self._segmenter.origin, self._now, Cause.TICK))
 
     def receive_failure(self, task: str, cause: str, *, retryable: bool) -> None:
         """The task failed: a refresh is forgotten, a final is tried again or becomes a gap."""
@@ -318,6 +322,7 @@ class Session:
             context=self._transcript.before(cut.start, reach) or self._context,
             prefix=self._transcript.since(cut.start),
             draft=self._stabilizer.tail,
+            voiced=self._misses(cut, ()),
             language=self._language.language,
             likely=self._likely,
             detect=self._language.ask(),
@@ -342,25 +347,10 @@ class Session:
         due = self._now - to_samples(self._s.max_delay_s) + next_reply
         stable = self._stabilizer.observe(words, self._s.horizons(cut.end, due, unsure=unsure))
         self._tail_heard = cut.end
-        segment = self._commit_open(stable)
+        length = to_samples(self._s.segment_s)
+        segment = self._record.commit_open(stable, length, now=self._now, language=self.language)
         self._record.show(segment, self._stabilizer.tail, now=self._now, language=self.language)
         self._segmenter.committed(self._ring, self._transcript.end)
-
-    def _commit_open(self, words: tuple[Word, ...]) -> Segment:
-        """Commit to the segment being spoken. One that nobody ends with a pause is closed near its wished
-        length, at the end of a sentence if there is one; words already shown in it stay in it."""
-        segment = self._segments[0]
-        length = to_samples(self._s.segment_s)
-        for i, word in enumerate(words):
-            sentence = word.text[-1:] in SENTENCE_ENDS
-            if word.end - segment.start >= (length if sentence else 2 * length) and segment.end is None:
-                self._record.commit(segment, words[: i + 1])
-                segment.end = word.end
-                self._segments.insert(1, Segment(start=word.end))
-                self._record.close(now=self._now, language=self.language)
-                return self._commit_open(words[i + 1 :])
-        self._record.commit(segment, words)
-        return segment
 
     def _finish(self, cut: Cut, words: tuple[Word, ...], *, cause: str | None) -> None:
         """Everything up to `cut.end` is final: `words` are its last ones. With a `cause`, what they do

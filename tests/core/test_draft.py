@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.contract import Priority
+from engine.contract import FRAME, Priority
 
 from .oracle import SECOND, Oracle, Run, truth
 
@@ -23,6 +23,22 @@ def test_a_draft_goes_on_where_the_committed_words_end(seed: int, words: int) ->
         known = (*task.prefix, *task.draft)
         assert all(one.end <= other.start for one, other in pairwise(known))
         assert all(word.end <= task.end for word in task.draft)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 60), st.sampled_from([0.05, 0.5]))
+@settings(max_examples=20)
+def test_how_much_is_voiced_behind_the_committed_words_goes_along(
+    seed: int, words: int, pauses: float
+) -> None:
+    said = truth(seed, words, pauses=pauses)
+    run = Run(said, Oracle(said, random.Random(seed)))
+    run.play()
+    flags = [voice.cheap for voice in said.voices()]
+    for task in run.oracle.tasks:
+        known = task.prefix[-1].end if task.prefix else task.start
+        voiced = sum(flags[known // FRAME : task.end // FRAME]) * FRAME
+        # What ends before a segment begins is none of its own, and may be at most two frames of an onset.
+        assert task.voiced <= voiced <= task.voiced + (0 if task.prefix else len(task.audio)) + 3 * FRAME
 
 
 def test_refreshes_of_running_speech_have_one_and_first_decodes_have_none() -> None:

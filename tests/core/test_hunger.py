@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.contract import Finish, Hypothesis, Priority, RecognitionTask
+from engine.contract import Finish, Hypothesis, Priority, RecognitionTask, Word
 from streaming.core.hunger import Hunger, Repair
-from streaming.core.judging import MISSING
+from streaming.core.judging import MISSING, STUCK
 from streaming.core.settings import SessionSettings
 
 from .oracle import SECOND, Oracle, Run, Truth, truth
@@ -84,6 +85,32 @@ def test_a_model_that_says_nothing_behind_what_is_committed_is_asked_without_it(
         # window between two.
         missed = 0 if word.text in heard else missed + word.end - word.start
         assert missed < 3 * MISSING
+
+
+@given(seeds, st.integers(1, 60), st.sampled_from([EMPTY, LOOPING]))
+@settings(max_examples=40)
+def test_who_begins_behind_words_that_silence_a_model_need_not_speak_long(
+    seed: int, words: int, answer: Hypothesis
+) -> None:
+    """It says nothing as long as a sentence stands in front of the next one."""
+    said = truth(seed, words, pauses=0.2, shortest=SHORTEST)
+    over = {word.end for word, voice in _ends(said) if not voice}
+
+    def says(task: RecognitionTask) -> Hypothesis | None:
+        return answer if task.prefix and task.prefix[-1].end in over else None
+
+    run = listen(said, seed, deaf=says)
+    assert [w.text for w in run.reader.words] == [w.text for w in said.words]
+    assert not run.reader.gaps
+    late = max(map(int.__sub__, run.reader.committed_at, (w.end for w in said.words)))
+    assert late <= STUCK / 0.8 + 3 * SECOND
+    assert Repair.GAP not in run.session.repairs()
+
+
+def _ends(said: Truth) -> Iterator[tuple[Word, bool]]:
+    """Each word, and whether another follows at once."""
+    for word, following in pairwise(said.words):
+        yield word, following.start - word.end < SECOND // 2
 
 
 @pytest.mark.parametrize("answer", [EMPTY, NOBODY, LOOPING])

@@ -19,7 +19,7 @@ from engine.policies.whisper import Output, Plan, WhisperPolicy
 from engine.tokens import FileTokens
 from engine.weights import find_weights
 from tests.engine import conformance as conform
-from tests.engine.real import needs_data, needs_weights, recording
+from tests.engine.real import needs_data, needs_weights, recording, spoken
 
 pytestmark = [pytest.mark.real, needs_data]
 
@@ -90,6 +90,22 @@ def test_a_draft_changes_nothing_right_or_wrong(model: str) -> None:
             equal += join(engine.decode(replace(behind, draft=draft)).words) == plain
     # Rows that are computed together round a little differently from single ones.
     assert equal >= 18
+
+
+@needs_weights("tiny.en")
+@pytest.mark.parametrize("hurry", [False, True])
+def test_a_sentence_that_is_known_does_not_silence_the_next_one(hurry: bool) -> None:
+    """Somebody else goes on 0.9 s later: behind the first sentence this model says nothing for seconds."""
+    engine = opened("tiny.en")
+    first = recording(UTTERANCES.format(9))
+    other = recording("utterances_en/librispeech-test-other/3005-163389-0003.flac")
+    audio = np.concatenate((first, np.zeros(14_000, np.float32), other[: 3 * 16_000]))
+    known = engine.decode(conform.task(first, Priority.FINAL, language="en")).words
+    task = conform.task(audio, Priority.REFRESH, language="en", prefix=known, hurry=hurry)
+    assert not engine.decode(task).words, "it is no example of what is tested here"
+    heard = engine.decode(replace(task, voiced=2 * 16_000))
+    conform.check_words(heard, task)
+    assert {"his", "eye", "slow"} <= set(spoken(join(heard.words)))
 
 
 class Steps:

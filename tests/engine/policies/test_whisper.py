@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from engine.contract import Finish, Priority, RecognitionTask, Word
 from engine.policies import POLICIES, load_policy
-from engine.policies.whisper import MAX_CONTEXT, POSITIONS, Output, WhisperPolicy, expected, loop_start
+from engine.policies.whisper import (
+    GOES_ON,
+    MAX_CONTEXT,
+    POSITIONS,
+    Output,
+    WhisperPolicy,
+    expected,
+    loop_start,
+)
 from engine.tokens import FileTokens
 from engine.weights import find_weights
 from tests.engine.real import needs_weights
@@ -72,6 +80,15 @@ def test_retries_leave_the_context_out_and_then_sample() -> None:
     assert ["<|startofprev|>" in named(plan.head) for plan in rungs] == [True] + [False] * 5
     assert [plan.rung.temperature for plan in rungs] == [0.0, 0.0, 0.2, 0.4, 0.4, 0.4]
     assert rungs[2].rung.repetition_penalty > 1.0
+
+
+def test_known_words_do_not_end_what_is_said_where_speech_lies_behind_them() -> None:
+    known = words("Yes.", end=8_000)
+    assert policy.plan(task(4.0, prefix=known, voiced=GOES_ON), "en").goes_on
+    assert not policy.plan(task(4.0, prefix=known, voiced=GOES_ON - 1), "en").goes_on
+    assert not policy.plan(task(4.0, voiced=GOES_ON), "en").goes_on, (
+        "without them no output begins with the end"
+    )
 
 
 def test_languages_come_from_the_vocabulary() -> None:
