@@ -22,7 +22,6 @@ is drawn to an early end of the sentence."""
 MISSING = to_samples(2.0)
 """Voiced audio without a word that is a gap, when decoding it again does not help."""
 
-
 STUCK = to_samples(2.0)
 """Voiced audio to which a refresh that begins with committed words adds none, from which it is asked without
 them: a model may take them for all that is said, and adds nothing as long as they stand there."""
@@ -53,16 +52,18 @@ def judge(
     *,
     words: bool,
     forced: bool = False,
+    torn: bool = False,
     starving: bool = False,
     tries: int = LADDER,
 ) -> Judgement:
     """Judge try number `attempt` (from 0) of `tries`: `missed` voiced samples lie behind its last word, or
     behind those that were `forced` on it. Who is `starving` believes the model's word that nobody speaks only
-    when it is given twice."""
+    when it is given twice. That nothing follows forced words is believed when it is said without them, too,
+    unless the last of them is `torn`: what a cut left of it would be said as another."""
     if reply.no_speech >= NO_SPEECH and (attempt or not starving):
         missed = 0
     cut_off = reply.finish is not Finish.STOP
-    again = cut_off or missed >= (MISSING if attempt else DOUBTFUL)
+    again = cut_off or missed >= (DOUBTFUL if not attempt or (forced and not torn) else MISSING)
     if attempt and missed >= DOUBTFUL and words and reply.finish is not Finish.LOOP:
         return Judgement(Step.REST)
     if again and attempt and forced:

@@ -32,6 +32,11 @@ class Record:
         """Where what is not final begins, samples; `now` where all is."""
         return self.segments[0].start if self.segments else now
 
+    @property
+    def torn(self) -> bool:
+        """Whether the newest committed word ends where a cut ended it, so that its rest may follow."""
+        return self.transcript.end == self.segments[0].start
+
     def split(self, at: int) -> None:
         """End the segment that is being spoken at sample `at` there; its rest is a segment of its own."""
         for i, segment in enumerate(self.segments):

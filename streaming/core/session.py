@@ -195,7 +195,15 @@ class Session:
         missed = self._misses(cut, words)
         starving, forced = self._hunger.starving(missed), bool(self._transcript.since(cut.start))
         kept = () if reply.finish is Finish.LOOP else words
-        judged = self._worth(reply, missed, self._attempt, words=bool(kept), forced=forced, starving=starving)
+        judged = self._worth(
+            reply,
+            missed,
+            self._attempt,
+            words=bool(kept),
+            forced=forced,
+            torn=self._record.torn,
+            starving=starving,
+        )
         if judged.step is Step.AGAIN:
             self._attempt += 1
             if starving:
@@ -215,7 +223,7 @@ class Session:
 
     def _feed(self, cut: Cut, words: tuple[Word, ...]) -> None:
         """Once speech has brought no text for long, finish the window early, along the ladder: what follows
-        begins anew. Before that, the words that are forced on it may be what a model is stuck behind."""
+        begins anew. Before that, ask without the words that are forced on it: a model may be stuck there."""
         missed = self._misses(cut, words)
         if self._segments[0].end is not None:
             return
@@ -223,7 +231,8 @@ class Session:
             self._hunger.repair()
             self._attempt = 1
             self._send(self._segmenter.early(self._ring, cut.end, self._hunger.most))
-        elif missed >= STUCK and not words and self._transcript.since(cut.start):
+            return
+        if missed >= STUCK and not words and self._transcript.since(cut.start) and not self._record.torn:
             self._segmenter.origin = max(self._transcript.end, self._segments[0].start)
             self._send(Cut(self._segmenter.origin, self._now, Cause.TICK))
 

@@ -78,13 +78,8 @@ def test_a_model_that_says_nothing_behind_what_is_committed_is_asked_without_it(
     """The words that are forced on it are what it is stuck behind, whatever the rung."""
     said = truth(seed, words, pauses=pauses, shortest=SHORTEST)
     run = listen(said, seed, deaf=lambda task: answer if task.prefix else None)
+    assert [w.text for w in run.reader.words] == [w.text for w in said.words]
     assert not run.reader.gaps
-    heard, missed = {w.text for w in run.reader.words}, 0
-    for word in said.words:
-        # Less than `MISSING` without a word is believed to be no speech, on either side of a seam, and in a
-        # window between two.
-        missed = 0 if word.text in heard else missed + word.end - word.start
-        assert missed < 3 * MISSING
 
 
 @given(seeds, st.integers(1, 60), st.sampled_from([EMPTY, LOOPING]))
@@ -100,10 +95,10 @@ def test_who_begins_behind_words_that_silence_a_model_need_not_speak_long(
         return answer if task.prefix and task.prefix[-1].end in over else None
 
     run = listen(said, seed, deaf=says)
+    assert [w.text for w in run.reader.words] == [w.text for w in said.words]
     assert not run.reader.gaps
-    ends = {word.text: word.end for word in said.words}
-    heard = zip(run.reader.words, run.reader.committed_at, strict=True)
-    assert max(at - ends[word.text] for word, at in heard) <= STUCK / 0.8 + 3 * SECOND
+    late = max(map(int.__sub__, run.reader.committed_at, (w.end for w in said.words)))
+    assert late <= STUCK / 0.8 + 3 * SECOND
     assert Repair.GAP not in run.session.repairs()
 
 
