@@ -218,22 +218,22 @@ class Session:
         else:
             self._hunger.finished(missed, words=bool(kept), gap=judged.cause is not None)
         self._finish(cut, kept, cause=judged.cause)
-        if judged.step is Step.REST or (cut.cause is Cause.SEAM and not kept):
+        if judged.step is Step.REST:  # from the last word on: one that a seam cut is heard on neither side
+            self._segmenter.origin = max(self._segmenter.origin, self._transcript.end)
+        elif cut.cause is Cause.SEAM and not kept:
             self._segmenter.origin = max(self._segmenter.origin, cut.end)
 
     def _feed(self, cut: Cut, words: tuple[Word, ...]) -> None:
         """Once speech has brought no text for long, finish the window early, along the ladder: what follows
         begins anew. Before that, ask without the words that are forced on it: a model may be stuck there."""
-        missed = self._misses(cut, words)
-        if self._segments[0].end is not None:
-            return
+        missed = 0 if self._segments[0].end is not None else self._misses(cut, words)
         if missed >= self._hunger.most:
             self._hunger.repair()
             self._attempt = 1
             self._send(self._segmenter.early(self._ring, cut.end, self._hunger.most))
             return
         if missed >= STUCK and not words and self._transcript.since(cut.start) and not self._record.torn:
-            self._segmenter.origin = max(self._transcript.end, self._segments[0].start)
+            self._segmenter.origin = self._transcript.end
             self._send(Cut(self._segmenter.origin, self._now, Cause.TICK))
 
     def receive_failure(self, task: str, cause: str, *, retryable: bool) -> None:
