@@ -6,9 +6,10 @@ Plots are Mermaid's `xychart-beta`, which GitHub draws. They begin at zero: what
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from clients.grid import grid
 
 STYLE = '%%{init: {"themeVariables": {"xyChart": {"plotColorPalette": "#2f81f7"}}}}%%'
 """The default's line is hardly seen on white."""
@@ -49,12 +50,6 @@ def markdown(run: dict[str, Any]) -> str:
         *(chart(Plot(**plot)) for plot in run["plots"]),
     ]
     return "\n".join(parts)
-
-
-def grid(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def chart(plot: Plot) -> str:

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from clients.grid import grid
+
 from . import growth_page
-from .growth_page import grid
 from .report import number
 
 HEADER = (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from clients.grid import grid
+
 from .run import CONTROL, KINDS, Leak, Result
 from .talk import Trial
 
@@ -13,8 +15,7 @@ _HEAD = ("fault", "scenarios", "failed", "struck", "resumes", "sessions", "recei
 def table(results: Sequence[Result], leaks: Sequence[Leak], took_s: float) -> str:
     """Markdown: one row a kind, the sum, then what each server held before and after."""
     rows = [_row(kind, [r for r in results if r.scenario.kind == kind]) for kind in (*KINDS, CONTROL)]
-    lines = ["| " + " | ".join(_HEAD) + " |", "|" + " --- |" * len(_HEAD)]
-    lines += [row for row in rows if row] + [_row("all", results)]
+    lines = [grid(_HEAD, [*filter(None, rows), _row("all", results)]).rstrip()]
     struck = _apart(r.trial for r in results if r.scenario.kind != CONTROL)
     calm = _apart(r.trial for r in results if r.scenario.kind == CONTROL)
     if struck or calm:
@@ -40,11 +41,12 @@ def _apart(trials: Iterable[Trial]) -> str:
     return f"{apart} of {expected} ({apart / expected:.1%})" if expected else ""
 
 
-def _row(name: str, results: Sequence[Result]) -> str:
+def _row(name: str, results: Sequence[Result]) -> tuple[object, ...]:
+    """Empty where there are none."""
     if not results:
-        return ""
+        return ()
     trials = [r.trial for r in results]
-    cells = (
+    return (
         name,
         len(results),
         sum(bool(t.faults) for t in trials),
@@ -55,4 +57,3 @@ def _row(name: str, results: Sequence[Result]) -> str:
         sum(t.words for t in trials),
         f"{max(r.took_s for r in results):.0f} s",
     )
-    return "| " + " | ".join(map(str, cells)) + " |"

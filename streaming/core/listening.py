@@ -1,6 +1,6 @@
 """When to listen for voices, and to which stretch of audio.
 
-Windows of fixed length end at the newest audio and follow each other every `hop` of speech, so each stretch
+Windows of fixed length end at the newest audio and follow each other every `hop_s` of speech, so each stretch
 is heard several times; one more is taken when somebody stops. At most one is being listened to at a time: the
 next one covers what came meanwhile.
 """

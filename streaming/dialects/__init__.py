@@ -1,1 +1,1 @@
-"""Other people's protocols, one pure translator a file; `ways` lists them, `bridge` connects them."""
+"""Other people's protocols, one pure translator a file; `ways` lists them, `sockets.bridge` connects them."""

@@ -14,7 +14,8 @@ from clients.bench.capacity import Step
 from clients.bench.corpus import CorpusError, Row
 from clients.bench.growth import Bucket, curve, merged
 from clients.bench.growth_cli import against_streams
-from clients.bench.growth_page import STYLE, Plot, chart, grid, top
+from clients.bench.growth_page import STYLE, Plot, chart, top
+from clients.grid import grid
 from tests.engine.real import DATA, needs_data, needs_speakers
 
 from .test_bench_capacity import figures
