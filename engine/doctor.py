@@ -36,7 +36,8 @@ class Finding:
 _DISTRIBUTIONS = (
     ("ctranslate2", "speech recognition on the CPU", "engine", True),
     ("faster-whisper", "voice activity detection", "engine", True),
-    ("onnxruntime", "voice activity detection", "engine", True),
+    ("onnxruntime", "voice activity detection, the search for words", "engine", True),
+    ("onnx", "writes the search's graphs", "engine", True),
     ("tokenizers", "text of the recogniser", "engine", True),
     ("av", "reading audio files (replay, bench)", "engine", False),
     ("webrtcvad-wheels", "first stage of voice activity detection", "", True),

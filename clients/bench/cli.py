@@ -1,5 +1,4 @@
-"""`seamscribe bench live | load | capacity | peers | growth | soak | languages | formats | kill | overload |
-table`.
+"""`seamscribe bench KIND`: reads the options, has one kind measure, and shows and keeps what it found.
 
 Exit status: 0 the run is whole (and with --gate every target met), 1 it is not, 2 nothing to play,
 3 no server.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from engine.doctor import examine, main
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_model_that_is_not_here_is_missing_with_its_remedy(capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,6 +34,13 @@ def test_what_is_only_nice_to_have_does_not_fail(capsys: pytest.CaptureFixture[s
         (tmp_path / name).write_bytes(b"x")
     assert main(["--model", str(tmp_path)]) == 0
     assert f"would run the embedded engine: {tmp_path}" in capsys.readouterr().out
+
+
+def test_all_that_the_engines_extra_brings_is_looked_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    brought = {re.split(r"[<>=]", part)[0] for part in project["optional-dependencies"]["engine"]}
+    needed = {finding.subject for finding in examine("/nowhere/at/all") if finding.needed}
+    assert brought <= needed
 
 
 def test_every_needed_part_that_can_be_missing_has_a_remedy() -> None:
