@@ -116,6 +116,12 @@ def test_the_second_command_passes_the_tests(tmp_path: Path) -> None:
     assert " passed" in run(commands()[1], tmp_path)
 
 
+def test_every_folder_of_the_service_is_listed() -> None:
+    listed = page("README.md").partition("## How it works")[2].partition("\n## ")[0]
+    folders = {place.parent.name for place in (ROOT / "streaming").glob("*/__init__.py")}
+    assert [name for name in folders if f"`{name}`" not in listed.replace("streaming/", "")] == []
+
+
 def test_every_setting_is_listed_with_its_default() -> None:
     listed = {}
     for section in page("configs/SETTINGS.md").split("\n## ")[1:]:
