@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from streaming.wire.messages import Ready
 from streaming.wire.render import FORMATS
 
-from .dialing import ClientError, Refused, Unreachable, stream_url
+from .dialing import ClientError, Refused, Unreachable, on_loopback, stream_url
 
 DEADLINE_S = 30.0
 MOST_BYTES = 64 * 1024 * 1024
@@ -30,8 +30,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 def opener(url: str) -> urllib.request.OpenerDirector:
     """Follows no redirect; a proxy of the environment has no business on loopback."""
-    loopback = (urlsplit(url).hostname or "") in {"localhost", "127.0.0.1", "::1"}
-    proxies = [urllib.request.ProxyHandler({})] if loopback else []
+    proxies = [urllib.request.ProxyHandler({})] if on_loopback(url) else []
     return urllib.request.build_opener(_NoRedirect(), *proxies)
 
 

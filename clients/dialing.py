@@ -108,7 +108,6 @@ class Dialer:
                 raise Refused(f"{self._url} spoke before it was ready", code="protocol", retryable=False)
 
     async def _open(self, url: str) -> ClientConnection:
-        loopback = (urlsplit(url).hostname or "") in {"localhost", "127.0.0.1", "::1"}
         try:
             return await Direct(
                 url,
@@ -121,13 +120,12 @@ class Dialer:
                 max_queue=_WAITING_MESSAGES,
                 ping_interval=self._deadlines.ping_s,
                 ping_timeout=None,
-                proxy=None if loopback else True,  # a proxy of the environment cannot reach our loopback
+                proxy=None if on_loopback(url) else True,
             )
         except InvalidStatus as error:
             status = error.response.status_code
-            remedy = f": it wants an API key, put one into {KEY}" if status == 401 else ""
             raise Refused(
-                f"{url} answered with HTTP {status}{remedy}",
+                f"{url} answered with HTTP {status}{remedy_of(status)}",
                 code=f"http_{status}",
                 retryable=status in {429, 502, 503, 504},
             ) from error
@@ -143,6 +141,16 @@ class Dialer:
             raise Refused(
                 f"{url} is no Seamscribe server: {error}", code="handshake", retryable=broken
             ) from (error)
+
+
+def on_loopback(url: str) -> bool:
+    """Whether it is on this machine, which a proxy of the environment cannot reach."""
+    return (urlsplit(url).hostname or "") in {"localhost", "127.0.0.1", "::1"}
+
+
+def remedy_of(status: int) -> str:
+    """What may be done where a request is answered so."""
+    return f": it wants an API key, put one into {KEY}" if status == 401 else ""
 
 
 def stream_url(url: str) -> str:

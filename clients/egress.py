@@ -18,6 +18,7 @@ from streaming.wire.messages import Segment, ServerMessage
 from streaming.wire.render import speaker_name
 from streaming.wire.telling import Telling, track_of
 
+from .arguments import address
 from .dialing import DEFAULT_URL, KEY, ClientError
 from .reading import read
 from .senders import NotSent, Obs, Sender, Zoom
@@ -128,7 +129,9 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("session", help="the session's id: GET /v1/sessions lists them")
     parser.add_argument("--to", nargs=2, metavar=("KIND", "URL"), required=True, help="zoom URL, or obs URL")
-    parser.add_argument("--url", default=DEFAULT_URL, help="of the Seamscribe server (%(default)s)")
+    parser.add_argument(
+        "--url", type=address, default=DEFAULT_URL, help="of the Seamscribe server (%(default)s)"
+    )
     parser.add_argument("--lang", default="en-US", help="what Zoom is told (%(default)s)")
     arguments = parser.parse_args(argv)
     kind, url = arguments.to
@@ -143,7 +146,7 @@ def main(argv: Sequence[str]) -> int:
     place = Place(arguments.url, arguments.session, token, None if token else os.environ.get(KEY) or None)
     try:
         sent, lost = asyncio.run(relay(place, sender))
-    except (ClientError, ValueError) as error:
+    except ClientError as error:
         print(f"seamscribe captions: {error}", file=sys.stderr)
         return 3
     print(f"{sent} captions sent, {lost} lost", file=sys.stderr)

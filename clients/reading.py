@@ -13,7 +13,7 @@ from streaming.wire.codec import JsonCodec
 from streaming.wire.errors import ProtocolError
 from streaming.wire.messages import Error, Read, Ready, ServerMessage
 
-from .dialing import ClientError, Direct, Refused, Unreachable, stream_url
+from .dialing import ClientError, Direct, Refused, Unreachable, on_loopback, remedy_of, stream_url
 
 _COME_BACK = frozenset({1001, 1006, 1011, 1012, 1013})
 _PAUSES_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
@@ -24,8 +24,11 @@ async def read(
     url: str, session: str, *, token: str | None = None, key: str | None = None
 ) -> AsyncIterator[ServerMessage]:
     """All messages of a session, the old ones as their newest states; ends with it. `token` is its read
-    token, `key` one with the scope `read`. Raises `ClientError`, ValueError for an address that is none."""
-    parts = urlsplit(stream_url(url))
+    token, `key` one with the scope `read`. Raises `ClientError`."""
+    try:
+        parts = urlsplit(stream_url(url))
+    except ValueError as error:
+        raise Unreachable(str(error), code="url", retryable=False) from None
     path = f"/v1/sessions/{quote(session, safe='')}/events"
     address = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
     codec, after, tries = JsonCodec(), 0, 0
@@ -46,7 +49,9 @@ async def read(
             status = error.response.status_code
             if status not in (502, 503, 504) or tries >= len(_PAUSES_S):
                 raise Refused(
-                    f"reading was refused with HTTP {status}", code=f"http_{status}", retryable=False
+                    f"reading was refused with HTTP {status}{remedy_of(status)}",
+                    code=f"http_{status}",
+                    retryable=False,
                 ) from None
         except ProtocolError as error:
             raise Refused(
@@ -67,12 +72,11 @@ async def read(
 
 
 def _opened(address: str, codec: JsonCodec, after: int, key: str | None) -> Direct:
-    loopback = (urlsplit(address).hostname or "") in {"localhost", "127.0.0.1", "::1"}
     return Direct(
         f"{address}?after={after}" if key else address,
         subprotocols=[Subprotocol(codec.name)],
         additional_headers={"Authorization": f"Bearer {key}"} if key else None,
         open_timeout=_OPEN_S,
         max_size=1 << 24,
-        proxy=None if loopback else True,
+        proxy=None if on_loopback(address) else True,
     )

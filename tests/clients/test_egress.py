@@ -16,7 +16,7 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from clients import egress
 from clients.aio import connect
-from clients.dialing import ClientError
+from clients.dialing import ClientError, Unreachable
 from clients.egress import WAITING, Feed, Place, main, relay
 from clients.reading import read
 from clients.senders import NotSent, Obs, Zoom
@@ -244,6 +244,20 @@ async def test_who_may_not_read_is_told() -> None:
 
 
 @pytest.mark.e2e
+async def test_who_brings_nothing_is_told_what_is_wanted() -> None:
+    async with server(services=locked()) as running:
+        with pytest.raises(ClientError, match="HTTP 401: it wants an API key, put one into SEAMSCRIBE_KEY"):
+            async for _ in read(running.http(""), "x", key="wrong"):
+                pass
+
+
+async def test_what_is_no_address_is_no_session() -> None:
+    with pytest.raises(Unreachable, match="use http://HOST:PORT"):
+        async for _ in read("http://h:99999", "x"):
+            pass
+
+
+@pytest.mark.e2e
 async def test_a_key_reads_any_session() -> None:
     async with server(services=locked()) as running, zoom() as meeting:
         async with connect(running.http(""), key=SPEAK) as stream:
@@ -263,6 +277,7 @@ async def test_a_key_reads_any_session() -> None:
         ["x", "--to", "zoom", "https://zoom.example/closedcaption"],
         ["x", "--to", "obs", "http://x"],
         ["x", "--to", "tv", "http://x"],
+        ["x", "--to", "obs", "ws://127.0.0.1:4455", "--url", "ftp://x"],
     ],
 )
 def test_places_that_are_none(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
