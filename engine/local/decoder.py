@@ -127,11 +127,7 @@ class LocalDecoder:
         beam = settings.thorough_beam if _thorough(task) else settings.quick_beam
         if rung.temperature == 0 and rung.repetition_penalty == 1 and beam == 1:
             return self._greedy(np.asarray(encoded.states), plan, self._policy.draft(task))
-        found = self._generate(encoded, plan, beam)
-        if found.ids or not plan.goes_on:
-            return found
-        # The runtime cannot be told that the end is no answer here.
-        return self._greedy(np.asarray(encoded.states), plan, self._policy.draft(task))
+        return self._generate(encoded, plan, beam)
 
     def _generate(self, encoded: _Encoded, plan: Plan, beam: int) -> Output:
         settings, rung = self._settings, plan.rung
@@ -145,7 +141,7 @@ class LocalDecoder:
             repetition_penalty=rung.repetition_penalty,
             sampling_topk=0 if sampling else 1,
             sampling_temperature=rung.temperature if sampling else 1.0,
-            suppress_blank=not plan.prefix,
+            suppress_blank=not plan.prefix or plan.goes_on,
             suppress_tokens=list(self._policy.suppressed),
             return_scores=True,
             return_no_speech_prob=True,
