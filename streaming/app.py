@@ -68,7 +68,10 @@ def _open_sglang(settings: EngineSettings) -> tuple[Recognizer, SpeechDetector]:
     open_recognizer = _named("engine.sglang.opening:open_recognizer")
     open_detector = _named("engine.detector:open_detector")
     model = settings.model or DEFAULT_MODEL
-    return open_recognizer(model, settings.servers, concurrency=settings.concurrency), open_detector()
+    recognizer = open_recognizer(
+        model, settings.servers, recordings=settings.recording_servers, concurrency=settings.concurrency
+    )
+    return recognizer, open_detector()
 
 
 ENGINES: dict[str, Callable[[EngineSettings], tuple[Recognizer, SpeechDetector]]] = {

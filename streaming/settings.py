@@ -34,22 +34,19 @@ from streaming.core.settings import SessionSettings
 from streaming.core.spans import to_samples, to_seconds
 from streaming.observe.tracing import TracingSettings
 
+from .engine_settings import LONGEST_S, Count, Positive, check_engine
+from .engine_settings import EncoderSettings as EncoderSettings
+from .engine_settings import EngineSettings as EngineSettings
 from .errors import SettingsError
 
 ENV_PREFIX = "SEAMSCRIBE_"
 """`SEAMSCRIBE_SERVER__PORT=9000` sets server.port: section and key, two underscores between."""
 
-LONGEST_S = 1e7
-"""Four months: whatever is longer is a mistake, or infinite."""
-
 LEAST_SECRET = 16
 """Characters of a secret that signs."""
 
-LISTS = frozenset({"engine.servers", "sites.hosts", "sites.origins"})
+LISTS = frozenset({"engine.servers", "engine.recording_servers", "sites.hosts", "sites.origins"})
 """Settings that are several texts: commas stand between them in the environment. So with a key's scopes."""
-
-Positive = Annotated[float, Meta(gt=0, le=LONGEST_S)]
-Count = Annotated[int, Meta(ge=1)]
 
 
 class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,37 +71,6 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """A file with its private key (PEM)."""
     public_without_keys: bool = False
     """Whether to listen where others than this machine can connect though there are no keys."""
-
-
-class EngineSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    kind: str = "local"
-    """Which engine: local, sglang or fake."""
-    model: str = ""
-    """Which weights: a name the engine knows or a folder; empty takes the engine's default."""
-    threads: Annotated[int, Meta(ge=0)] = 0
-    """CPU threads of an embedded engine; 0 takes all cores."""
-    servers: tuple[str, ...] = ()
-    """Addresses of SGLang servers; empty runs SGLang in this process."""
-    concurrency: Annotated[int, Meta(ge=0)] = 0
-    """Decodes at once; 0 takes what the engine says."""
-    max_window_s: Positive | None = None
-    """The model's limit of audio in one request; None takes what the engine says."""
-    queue: Count = 1024
-    """Tasks that may wait for the engine."""
-    final_deadline_s: Positive = 60.0
-    partial_deadline_s: Positive = 10.0
-    recordings: Annotated[int, Meta(ge=0)] = 0
-    """Decodes of recordings at once; 0: all places but one, and a sixteenth of them where a recording is one
-    request."""
-
-
-class EncoderSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """What tells voices apart."""
-
-    threads: Count = 1
-    """CPU threads."""
-    voices: str = ""
-    """Folder of the enrolled voices; empty takes `seamscribe/voices` in the user's data folder."""
 
 
 class JournalSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -322,6 +288,7 @@ def _check(tree: dict[str, Any], where: str, *, strict: bool) -> Settings:
         raise SettingsError(
             f"server.tls_cert {where}: a certificate and tls_key go together: name both files"
         )
+    check_engine(settings.engine, where)
     _check_session(settings.session, where)
     _check_webhooks(settings, where)
     _check_window("session.window_s", settings.session.window_s, settings.session, where)

@@ -39,7 +39,7 @@ ALLOWED: tuple[tuple[str, tuple[str, ...]], ...] = (
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("streaming.core", "streaming.wire", "streaming.version", "streaming.heap", "streaming.background"),
     ("streaming.errors", "streaming.denial"),
-    ("streaming.dialects", "streaming.cluster.settings"),
+    ("streaming.dialects", "streaming.cluster.settings", "streaming.engine_settings"),
     ("streaming.access", "streaming.audio", "streaming.observe"),
     ("streaming.settings",),
     ("streaming.kept",),

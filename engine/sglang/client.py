@@ -65,6 +65,8 @@ class ClientSettings:
     """Scheduler processes of the engine."""
     engines: int = 1
     """Engines behind the transport, as far as it knows them."""
+    recording_engines: int = 0
+    """Those of them that take recordings only."""
     sessions: int = 4096
     """Sessions whose language is remembered."""
 
@@ -149,20 +151,37 @@ class SglangRecognizer:
         await self._warming.run()
 
     async def _first_of_all(self) -> None:
-        """One request to each engine and scheduler, all at once so that no two go to the same."""
+        """One request to each engine and scheduler, all at once so that no two go to the same. Raises
+        `EngineError` where none that serves who speaks answers."""
         settings, languages = self._settings, self._policy.facts.languages
         task = first_task(languages[0] if languages else None)
         ask = self._policy.ask(task, task.language)
         ask = replace(ask, max_new_tokens=min(ask.max_new_tokens, TOKENS))
         pcm = to_pcm16(task.audio)
-        schedulers = [n for n in range(settings.schedulers) for _ in range(settings.engines)]
-        await asyncio.gather(*(self._only(self._request(task, ask, pcm, n)) for n in schedulers))
+        live = settings.engines - settings.recording_engines
+        asked = [
+            replace(self._request(task, ask, pcm, scheduler), recording=recording)
+            for recording, engines in ((False, live), (True, settings.recording_engines))
+            for scheduler in range(settings.schedulers)
+            for _ in range(engines)
+        ]
+        outcomes = await asyncio.gather(*map(self._only, asked))
+        failures = [failure for failure in outcomes if failure is not None]
+        if all(outcomes[: live * settings.schedulers]):
+            raise failures[0]
+        for failure in failures:
+            logger.warning("one engine's first request failed: %(error)s", {"error": failure})
 
-    async def _only(self, request: Request) -> None:
-        async with aclosing(self._transport.generate(request)) as parts:
-            async for part in parts:
-                if part.finish is not None:
-                    return
+    async def _only(self, request: Request) -> EngineError | None:
+        """Why there was no answer; None where there was one."""
+        try:
+            async with aclosing(self._transport.generate(request)) as parts:
+                async for part in parts:
+                    if part.finish is not None:
+                        return None
+        except EngineError as error:
+            return error
+        return EngineError("garbage", "the engine's answer ended without an end", retryable=True)
 
     def _check(self, task: RecognitionTask) -> None:
         seconds = len(task.audio) / SAMPLE_RATE
@@ -321,6 +340,7 @@ class SglangRecognizer:
             logprobs=ask.logprobs,
             stream=stream,
             scheduler=scheduler if self._settings.schedulers > 1 else None,
+            recording=task.priority is Priority.BATCH,
         )
 
     @staticmethod

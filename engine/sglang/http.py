@@ -1,7 +1,8 @@
 """SGLang over HTTP: one or many servers, streaming, abort by id, an even spread.
 
 A request goes to the server with the fewest running, which may be a router before others; one that cannot be
-reached is left alone for a while. A request is sent again only where that is safe: it is a pure function of
+reached is left alone for a while. Recordings go to servers of their own where there are any: an engine may do
+nothing else while it reads one. A request is sent again only where that is safe: it is a pure function of
 its audio and prompt, so wherever no part of an answer was seen yet.
 """
 
@@ -65,24 +66,27 @@ class HttpTransport:
         *,
         key: str | None = None,
         form: Form | None = None,
+        recordings: Sequence[str] = (),
     ) -> None:
-        """`form` is how its servers are spoken to, where that is not SGLang's own way."""
+        """`form` is how its servers are spoken to, where that is not SGLang's own way; `recordings` are those
+        that take recordings, and nothing else, instead of `urls`."""
         if not urls:
             raise ValueError("at least one server is needed")
         self._settings = settings or HttpSettings()
         self._form = form or Sglang()
-        endpoints = [Endpoint(url, key=key, connect_s=self._settings.connect_s) for url in urls]
-        self._servers = [_Server(endpoint, Aborts(endpoint, key)) for endpoint in endpoints]
+        self._servers = self._opened(urls, key)
+        self._recordings = self._opened(recordings, key)
         self._owner: dict[str, _Server] = {}
         self._chores: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def generate(self, request: Request) -> AsyncGenerator[Part, None]:
         call = self._form.call(request)
+        servers = (request.recording and self._recordings) or self._servers
         tried: list[_Server] = []
         taken = False
         while True:
-            server = self._pick(tried)
+            server = self._pick(servers, tried)
             tried.append(server)
             begun = False
             try:
@@ -94,7 +98,7 @@ class HttpTransport:
             except HttpError as error:
                 self._rest(server)
                 taken = taken or error.sent
-                if begun or len(tried) > len(self._servers):
+                if begun or len(tried) > len(servers):
                     cause = "connection" if taken else UNREACHABLE
                     raise EngineError(cause, str(error), retryable=True) from error
 
@@ -104,6 +108,7 @@ class HttpTransport:
             await self._abort_at(server, rid)
 
     async def healthy(self) -> bool:
+        """Whether somebody who speaks would be served."""
         answers = await asyncio.gather(*(self._health(server) for server in self._servers))
         return any(answers)
 
@@ -112,7 +117,7 @@ class HttpTransport:
         for chore in list(self._chores):
             chore.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
-        for server in self._servers:
+        for server in self._servers + self._recordings:
             server.aborts.close()
             server.endpoint.close()
 
@@ -186,10 +191,15 @@ class HttpTransport:
         except (HttpError, TimeoutError):
             return False
 
-    def _pick(self, tried: Sequence[_Server]) -> _Server:
+    def _opened(self, urls: Sequence[str], key: str | None) -> list[_Server]:
+        endpoints = [Endpoint(url, key=key, connect_s=self._settings.connect_s) for url in urls]
+        return [_Server(endpoint, Aborts(endpoint, key)) for endpoint in endpoints]
+
+    @staticmethod
+    def _pick(servers: Sequence[_Server], tried: Sequence[_Server]) -> _Server:
         """The least busy server that is not resting; if all are, the one whose rest ends first."""
         now = asyncio.get_running_loop().time()
-        fresh = [server for server in self._servers if server not in tried] or self._servers
+        fresh = [server for server in servers if server not in tried] or servers
         return min(fresh, key=lambda s: (max(s.resting_until - now, 0.0), s.running))
 
     def _rest(self, server: _Server) -> None:

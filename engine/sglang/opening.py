@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from engine.contract import EngineError
 from engine.policies.opening import OMNI, open_named, open_serving
+from engine.policies.serving import ModelFacts
 from engine.tuning import Row, see
 
 from .client import ClientSettings, SglangRecognizer
@@ -32,6 +34,7 @@ def open_recognizer(
     model: str,
     servers: Sequence[str] = (),
     *,
+    recordings: Sequence[str] = (),
     concurrency: int = 0,
     key: str | None = None,
     launch: LaunchSettings | None = None,
@@ -39,11 +42,12 @@ def open_recognizer(
     """A recognizer over the SGLang `servers`, or over an engine in this process where none are named.
 
     `model` is a Hugging Face folder or a packaged name; with `servers` it must be what they serve.
+    `recordings` are servers that decode recordings instead of them.
     `concurrency` 0 takes what the engine holds at once. Blocks until an engine in this process runs.
     Raises `EngineError`.
     """
     if model in OMNI:
-        return _over_omni(model, servers, concurrency, key)
+        return _over_omni(model, servers, recordings, concurrency, key)
     folder = serving_folder(model)
     try:
         policy = open_serving(folder)
@@ -52,28 +56,10 @@ def open_recognizer(
     launch = launch or LaunchSettings()
     transport: Transport
     if servers:
-        transport = HttpTransport(servers, key=key)
+        transport = HttpTransport(servers, key=key, recordings=recordings)
         held = launch.running * len(servers)
     else:
-        machine = find_machine()
-        if not machine.gpu:
-            launch = replace(launch, running=min(launch.running, _CPU_RUNNING))
-        flags = adapt_flags(plan_flags(policy.facts, machine, launch), installed())
-        if reasons := refuse(policy.facts, flags):
-            raise EngineError("flags", "; ".join(reasons), retryable=False)
-        found = what_fits(
-            policy.facts,
-            machine,
-            launch,
-            weights_gib=weights_of(folder),
-            fraction=launch.memory_fraction,
-        )
-        if found.problem is not None:
-            rows = see(Row.START_MEMORY, Row.RUN_MEMORY)
-            raise EngineError("memory", f"{found.problem}; {rows}", retryable=False)
-        transport = open_inproc(
-            {"model_path": str(folder), **flags}, environment(policy.facts, launch, machine)
-        )
+        launch, transport = _in_process(folder, policy.facts, launch)
         held = launch.running
     held = concurrency or held
     settings = ClientSettings(
@@ -81,19 +67,50 @@ def open_recognizer(
         held,
         priorities=launch.priorities,
         schedulers=launch.schedulers,
-        engines=max(1, len(servers)),
+        engines=max(1, len(servers) + len(recordings)),
+        recording_engines=len(recordings),
     )
     return SglangRecognizer(transport, policy, settings)
 
 
-def _over_omni(model: str, servers: Sequence[str], concurrency: int, key: str | None) -> SglangRecognizer:
+def _in_process(folder: Path, facts: ModelFacts, launch: LaunchSettings) -> tuple[LaunchSettings, Transport]:
+    """An engine in this process, and how it was launched after all."""
+    machine = find_machine()
+    if not machine.gpu:
+        launch = replace(launch, running=min(launch.running, _CPU_RUNNING))
+    flags = adapt_flags(plan_flags(facts, machine, launch), installed())
+    if reasons := refuse(facts, flags):
+        raise EngineError("flags", "; ".join(reasons), retryable=False)
+    found = what_fits(
+        facts,
+        machine,
+        launch,
+        weights_gib=weights_of(folder),
+        fraction=launch.memory_fraction,
+    )
+    if found.problem is not None:
+        rows = see(Row.START_MEMORY, Row.RUN_MEMORY)
+        raise EngineError("memory", f"{found.problem}; {rows}", retryable=False)
+    transport = open_inproc({"model_path": str(folder), **flags}, environment(facts, launch, machine))
+    return launch, transport
+
+
+def _over_omni(
+    model: str, servers: Sequence[str], recordings: Sequence[str], concurrency: int, key: str | None
+) -> SglangRecognizer:
     """Over SGLang-Omni's servers, which serve models that SGLang's own does not."""
     if not servers:
         raise EngineError("model", f"{model} needs the address of its server", retryable=False)
     policy = open_named(model)
-    omni = HttpTransport(servers, key=key, form=Omni(generates=policy.facts.generates))
+    form = Omni(generates=policy.facts.generates)
+    omni = HttpTransport(servers, key=key, form=form, recordings=recordings)
     held = concurrency or _OMNI_RUNNING * len(servers)
     settings = ClientSettings(
-        model, held, priorities=False, stream_from=OMNI_STREAM_FROM, engines=len(servers)
+        model,
+        held,
+        priorities=False,
+        stream_from=OMNI_STREAM_FROM,
+        engines=len(servers) + len(recordings),
+        recording_engines=len(recordings),
     )
     return SglangRecognizer(omni, policy, settings)

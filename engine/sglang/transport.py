@@ -25,6 +25,8 @@ class Request:
     stream: bool = True
     scheduler: int | None = None
     """Which of several schedulers behind one engine takes it."""
+    recording: bool = False
+    """Whether nobody waits for it word by word: for servers of its own, where there are any."""
     payload: bytes | None = None
     """Audio as a file instead of samples, for an engine without our plugin; in process only."""
 

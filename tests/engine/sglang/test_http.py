@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine.contract import EngineError
+from engine.contract import UNREACHABLE, EngineError
 from engine.sglang.http import HttpSettings, HttpTransport
 from engine.sglang.omni.form import Omni
 from engine.sglang.transport import Part, Request
@@ -230,4 +230,30 @@ async def test_an_answer_longer_than_that_is_refused() -> None:
         transport = HttpTransport([server.url], form=Omni())
         with pytest.raises(EngineError, match="does not end"):
             await parts_of(transport, request(stream=False))
+        await transport.close()
+
+
+async def test_recordings_go_to_servers_of_their_own_and_nothing_else_does() -> None:
+    async def answer(_: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        respond(writer, event(message(Part((1,), "x", "stop")))[6:].strip())
+
+    async with site(answer) as live, site(answer) as apart:
+        transport = HttpTransport([live.url], recordings=[apart.url])
+        for number in range(6):
+            await parts_of(transport, request(f"r-{number}", stream=False, recording=number % 2 == 1))
+        assert [asked["rid"] for asked in live.asked] == ["r-0", "r-2", "r-4"]
+        assert [asked["rid"] for asked in apart.asked] == ["r-1", "r-3", "r-5"]
+        await transport.close()
+
+
+async def test_a_dead_server_of_recordings_leaves_live_ones_alone() -> None:
+    async def answer(_: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        respond(writer, event(message(Part((1,), "x", "stop")))[6:].strip())
+
+    async with site(answer) as live:
+        transport = HttpTransport([live.url], recordings=["http://127.0.0.1:9"])
+        with pytest.raises(EngineError) as caught:
+            await parts_of(transport, request(recording=True))
+        assert (caught.value.cause, live.asked) == (UNREACHABLE, [])
+        assert await transport.healthy()
         await transport.close()

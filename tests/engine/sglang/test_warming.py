@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.contract import EngineError
+from engine.contract import EngineError, Priority
 from engine.fake import FakeDetector
 from engine.sglang.client import ClientSettings, SglangRecognizer
 from engine.sglang.http import HttpTransport
@@ -111,11 +111,36 @@ async def test_every_server_is_asked() -> None:
     async def answer(_: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         respond(writer, b'{"text": "x", "output_ids": [1], "meta_info": {"finish_reason": {"type": "stop"}}}')
 
-    async with site(answer) as one, site(answer) as two:
-        transport = HttpTransport([one.url, two.url])
-        engine = SglangRecognizer(transport, PlainPolicy(20), ClientSettings(model="m", engines=2))
+    async with site(answer) as one, site(answer) as two, site(answer) as apart:
+        transport = HttpTransport([one.url, two.url], recordings=[apart.url])
+        settings = ClientSettings(model="m", engines=3, recording_engines=1)
+        engine = SglangRecognizer(transport, PlainPolicy(20), settings)
         await engine.warm()
-        assert (len(one.asked), len(two.asked)) == (1, 1)
+        assert (len(one.asked), len(two.asked), len(apart.asked)) == (1, 1, 1)
+        await engine.recognize(task(priority=Priority.BATCH))
+        assert len(apart.asked) == 2
+        await engine.close()
+
+
+@pytest.mark.parametrize(
+    ("servers", "recordings", "well"),
+    [(["live", "dead"], [], True), (["live"], ["dead"], True), (["dead"], ["live"], False)],
+)
+async def test_it_is_well_as_soon_as_one_serves_who_speaks(
+    servers: list[str], recordings: list[str], well: bool
+) -> None:
+    async def answer(_: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        respond(writer, b'{"text": "x", "output_ids": [1], "meta_info": {"finish_reason": {"type": "stop"}}}')
+
+    async with site(answer) as live:
+        urls = {"live": live.url, "dead": "http://127.0.0.1:9"}
+        transport = HttpTransport([urls[s] for s in servers], recordings=[urls[s] for s in recordings])
+        settings = ClientSettings(
+            model="m", engines=len(servers) + len(recordings), recording_engines=len(recordings)
+        )
+        engine = SglangRecognizer(transport, PlainPolicy(20), settings)
+        await engine.warm()
+        assert await engine.healthy() is well
         await engine.close()
 
 

@@ -111,7 +111,7 @@ class Timed(SglangRecognizer):
             cause = getattr(error, "cause", type(error).__name__)
             raise
         finally:
-            row: dict[str, Any] = {"kind": task.priority.name.lower(), "at": began}
+            row: dict[str, Any] = {"kind": task.priority.name.lower(), "at": began, "start": task.start}
             row |= {"took": time.monotonic() - began, "audio_s": len(task.audio) / SAMPLE_RATE}
             row |= {"pid": os.getpid(), "output_tokens": self.counters["output_tokens"]}
             note(row | came | {"cause": cause})

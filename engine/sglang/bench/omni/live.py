@@ -72,6 +72,16 @@ def engine_command(port: int, options: argparse.Namespace) -> list[str]:
     return [sys.executable, "-m", *tuned, "engine", str(options.model), *own]
 
 
+def servers(options: argparse.Namespace) -> dict[str, str]:
+    """The service's environment: which engines serve what."""
+    urls = [f"http://127.0.0.1:{port}" for port in ports(options)]
+    live, apart = (urls[:-1], urls[-1:]) if options.apart else (urls, [])
+    return {
+        "SEAMSCRIBE_ENGINE__SERVERS": ",".join(live),
+        "SEAMSCRIBE_ENGINE__RECORDING_SERVERS": ",".join(apart),
+    }
+
+
 def fronts(case: Case, options: argparse.Namespace) -> int:
     """Processes of the service."""
     return int(min(options.fronts, max(1, case.streams // 8)))
@@ -91,7 +101,7 @@ async def measure(case: Case, options: argparse.Namespace) -> dict[str, Any]:
     environment = {
         VARIABLE: f"{options.tokens}:{options.recording_tokens}:{decodes}",
         SPLIT: "1" if options.split else "",
-        "SEAMSCRIBE_ENGINE__SERVERS": ",".join(f"http://127.0.0.1:{port}" for port in ports(options)),
+        **servers(options),
         "SEAMSCRIBE_ENGINE__CONCURRENCY": str(options.engines * options.running // processes),
         "SEAMSCRIBE_LIMITS__MAX_SESSIONS": str(case.streams + 4),
         # So many streams are wanted, however late their words: that is what is measured.
@@ -101,7 +111,12 @@ async def measure(case: Case, options: argparse.Namespace) -> dict[str, Any]:
         "SEAMSCRIBE_SERVER__LOG_LEVEL": "info",
     }
     row: dict[str, Any] = {"case": asdict(case), "window_s": options.window, "fronts": processes}
-    row |= {"engines": options.engines, "factory": options.factory, "split": options.split}
+    row |= {
+        "engines": options.engines,
+        "factory": options.factory,
+        "split": options.split,
+        "apart": options.apart,
+    }
     url = f"http://127.0.0.1:{SERVICE}"
     log = options.logs / f"service-{name}.log"
     with child(service_command(processes), log, f"{url}/healthz", environment) as service:
@@ -240,6 +255,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--factory", action="append", default=[], metavar="KEY=VALUE", help="of the engines, as of tuned.py"
     )
+    parser.add_argument("--apart", action="store_true", help="the last engine takes recordings only")
     parser.add_argument("--split", action="store_true", help="recordings in windows, as any other model's")
     parser.add_argument("--spy", type=float, default=0.0, help="profile the engine, so many seconds a case")
     parser.add_argument("--leave", action="store_true", help="leave the engines running for the next call")
