@@ -195,12 +195,12 @@ def parse_arguments(arguments: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     index = 0
     while index < len(arguments):
-        option, _, value = arguments[index].partition("=")
+        option, given, value = arguments[index].partition("=")
         if not option.startswith("--") or len(option) < 3:
             raise ValueError(f"{arguments[index]!r} is not a flag: SGLang's begin with --")
         name = option[2:].replace("-", "_")
         follows = index + 1 < len(arguments) and not arguments[index + 1].startswith("--")
-        if value:
+        if given:
             found[name] = value
         elif follows:
             index += 1

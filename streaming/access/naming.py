@@ -60,7 +60,7 @@ async def body_of(request: Request, patience_s: float, wanted: str) -> bytes:
     except TimeoutError:
         raise Refused(408, f"body: was not whole within {patience_s:g} s: send it at once") from None
     except ClientDisconnect:
-        raise Refused(400, "body: broke off") from None
+        raise Refused(400, f"body: broke off: send {wanted} whole") from None
     return bytes(body)
 
 

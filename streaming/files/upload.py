@@ -47,14 +47,20 @@ def bounded(request: Request, most: int, patience_s: float) -> Receive:
             async with asyncio.timeout(patience_s):
                 message = await request.receive()
         except TimeoutError:
-            raise Refusal(408, f"body: nothing came for {patience_s:g} s", code="timeout") from None
+            raise Refusal(
+                408, f"body: nothing came for {patience_s:g} s: send it at once", code="timeout"
+            ) from None
         taken += len(message.get("body", b""))
         if taken > most:
             raise _too_large(most)
         passed = loop.time() - began
         slow = taken < (passed - 6 * patience_s) * LEAST_RATE or passed > LONGEST_S
         if slow and message.get("more_body"):
-            raise Refusal(408, "body: comes too slowly", code="timeout")
+            raise Refusal(
+                408,
+                f"body: comes too slowly: send {LEAST_RATE} bytes a second or more, within {LONGEST_S:g} s",
+                code="timeout",
+            )
         return message
 
     return receive
@@ -72,7 +78,7 @@ async def body_of(request: Request, most: int, patience_s: float) -> AsyncIterat
                 digest.update(piece)
                 await upload.write(piece)
         except ClientDisconnect:
-            raise Refusal(400, "body: broke off", code="bad_body") from None
+            raise Refusal(400, "body: broke off: send all of it", code="bad_body") from None
         await upload.seek(0)
         yield Upload(spool, upload.size or 0, digest.hexdigest())
     finally:

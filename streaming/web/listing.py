@@ -44,11 +44,14 @@ async def page(request: Request, services: Services) -> Response:
     limit, before = request.query_params.get("limit", "50"), request.query_params.get("before", "")
     if not _NUMBER.fullmatch(limit) or int(limit) > MOST:
         return PlainTextResponse(
-            f"limit: {shown(limit)} is not a number from 1 to {MOST}.\n", status_code=400
+            f"limit: {shown(limit)} is no number of sessions: use 1 to {MOST}.\n", status_code=400
         )
     place = _CURSOR.fullmatch(before)
     if before and place is None:
-        return PlainTextResponse(f"before: {shown(before)} is no `next` of a page.\n", status_code=400)
+        return PlainTextResponse(
+            f"before: {shown(before)} is no `next` of a page: use that of the one before, or leave it out.\n",
+            status_code=400,
+        )
     cursor = (int(place.group(1)), place.group(2)) if place else None
     found = await services.history.page(int(limit), cursor)
     last = found[-1] if len(found) == int(limit) else None

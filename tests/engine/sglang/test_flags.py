@@ -105,6 +105,9 @@ def test_flags_travel_as_arguments_and_back() -> None:
         "log_level": "info",
         "mem_fraction_static": "0.5",
     }
+    assert parse_arguments(["--served-name=", "--port", "3"]) == {"served_name": "", "port": "3"}
+    with pytest.raises(ValueError, match="'x' is not a flag"):
+        parse_arguments(["--served-name=", "x"])
     with pytest.raises(ValueError, match="not a flag"):
         parse_arguments(["loose"])
 
