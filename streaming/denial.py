@@ -68,3 +68,44 @@ def later_of(error: WireError) -> dict[str, str]:
     """The same for an error: none where coming back is no use."""
     worth = error.retry_after_ms is not None and status_of(error.close, error.code) in COME_BACK
     return later((error.retry_after_ms or 0) / 1000) if worth else {}
+
+
+class Refusal(Exception):
+    """A request cannot be carried out. The message names the field and the remedy, in a sentence without its
+    full stop."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.code, self.param = status, message, code, param
+        self.retry_after_s = retry_after_s
+
+
+def of_wire(error: WireError) -> Refusal:
+    """The refusal of a stream as that of a request."""
+    status = status_of(error.close, error.code)
+    retry = error.retry_after_ms
+    return Refusal(
+        status,
+        error.message,
+        code=error.code,
+        param=error.field,
+        retry_after_s=None if retry is None or status not in COME_BACK else retry / 1000,
+    )
+
+
+def later_than(refusal: Refusal) -> dict[str, str]:
+    """The header of a refusal that is worth another try."""
+    return {} if refusal.retry_after_s is None else later(refusal.retry_after_s)
+
+
+def turned_away(deny: Deny, refusal: Refusal) -> Response:
+    """A refusal before the request's body was read, which nobody will: its connection closes."""
+    return denial(deny, refusal.status, refusal.message, {**later_than(refusal), "connection": "close"})

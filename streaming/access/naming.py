@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 from starlette.requests import ClientDisconnect, Request
 
+from streaming.denial import Refusal
 from streaming.wire.errors import shown
 from streaming.wire.names import shows
 
@@ -21,14 +22,6 @@ _BODY = '{"name": "..."}'
 
 class Naming(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
-
-
-class Refused(Exception):
-    """A request cannot be carried out: what is wrong with it and the remedy, with the HTTP status."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 def fit(name: str) -> str:
@@ -44,23 +37,23 @@ def fit(name: str) -> str:
 
 
 async def naming(request: Request, patience_s: float) -> str:
-    """The name in the body; raises `Refused`, where it is not whole within `patience_s` too."""
+    """The name in the body; raises `Refusal`, where it is not whole within `patience_s` too."""
     return _name(await body_of(request, patience_s, _BODY))
 
 
 async def body_of(request: Request, patience_s: float, wanted: str) -> bytes:
-    """The small body of a request; raises `Refused`. `wanted` shows how it should look."""
+    """The small body of a request; raises `Refusal`. `wanted` shows how it should look."""
     body = bytearray()
     try:
         async with asyncio.timeout(patience_s):
             async for piece in request.stream():
                 body += piece
                 if len(body) > MOST_BYTES:
-                    raise Refused(413, f"body: is over {MOST_BYTES} bytes: send {wanted} alone")
+                    raise Refusal(413, f"body: is over {MOST_BYTES} bytes: send {wanted} alone")
     except TimeoutError:
-        raise Refused(408, f"body: was not whole within {patience_s:g} s: send it at once") from None
+        raise Refusal(408, f"body: was not whole within {patience_s:g} s: send it at once") from None
     except ClientDisconnect:
-        raise Refused(400, f"body: broke off: send {wanted} whole") from None
+        raise Refusal(400, f"body: broke off: send {wanted} whole") from None
     return bytes(body)
 
 
@@ -68,9 +61,9 @@ def _name(body: bytes) -> str:
     try:
         found = msgspec.json.decode(body, type=Naming)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(400, f"body: {shown(str(error))}: send {_BODY}") from None
+        raise Refusal(400, f"body: {shown(str(error))}: send {_BODY}") from None
     try:
         return fit(found.name)
     except ValueError as error:
         hint = " (to take the name away, send DELETE)" if not found.name.strip() else ""
-        raise Refused(400, f"name: {error}{hint}") from None
+        raise Refusal(400, f"name: {error}{hint}") from None

@@ -12,14 +12,13 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from streaming.audio.demux import file_channels
-from streaming.denial import denial, later
+from streaming.denial import Refusal, denial, later_than
 from streaming.dialects.deepgram import PATH, deny, wishes_of
 from streaming.dialects.deepgram_recording import Form, answer, form_of
 from streaming.dialects.deepgram_shapes import About, metadata
 from streaming.dialects.query import Query
 from streaming.files.desk import ANY, Desk, heard
 from streaming.files.job import Asked, Job
-from streaming.files.refusal import Refusal
 from streaming.files.upload import Upload, body_of
 from streaming.sessions.services import Services
 from streaming.wire.messages import Encoding, Start, Track
@@ -95,5 +94,4 @@ def _body(job: Job, form: Form, sha256: str, channels: int) -> bytes:
 
 
 def _refuse(refusal: Refusal) -> Response:
-    headers = {} if refusal.retry_after_s is None else later(refusal.retry_after_s)
-    return denial(deny, refusal.status, refusal.message, headers)
+    return denial(deny, refusal.status, refusal.message, later_than(refusal))

@@ -12,12 +12,12 @@ from starlette.responses import Response
 from streaming.access.auth import ANYONE, CALLER
 from streaming.access.quota import Lease
 from streaming.background import first_of
+from streaming.denial import Refusal, of_wire
 from streaming.sessions.services import Services
 from streaming.sockets.draining import Body
 from streaming.wire.errors import WireError
 
 from .job import Asked, Job
-from .refusal import Refusal, of_wire
 
 ANY = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 """The methods of a route, all but one of which are refused as its protocol does it."""

@@ -15,14 +15,12 @@ from engine.contract import SAMPLE_RATE
 from streaming.access.quota import Lease
 from streaming.access.tokens import fresh_id
 from streaming.audio.container import file_samples
-from streaming.denial import COME_BACK, status_of
+from streaming.denial import COME_BACK, Refusal, status_of
 from streaming.kept.log import Cursor, Said
 from streaming.sessions.beginning import begin
 from streaming.sessions.services import Services
 from streaming.wire.errors import CloseCode
 from streaming.wire.messages import Audio, AudioFormat, Encoding, End, Start
-
-from .refusal import Refusal
 
 PROGRESS_S = 2.0
 """How far it is, is told so often where nothing else is."""

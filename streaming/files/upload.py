@@ -14,7 +14,7 @@ from starlette.datastructures import UploadFile
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
 
-from .refusal import Refusal
+from streaming.denial import Refusal
 
 LEAST_RATE = 4096
 """Bytes a second that an upload must bring on the whole, once its patience is over."""

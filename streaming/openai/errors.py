@@ -7,10 +7,9 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from streaming.denial import later
+from streaming.denial import Refusal, later_than
 from streaming.dialects.openai_shapes import body
 from streaming.dialects.openai_shapes import deny as deny
-from streaming.files.refusal import Refusal
 
 _PARAMS = {"audio.encoding": "file", "audio.channels": "file", "audio.sample_rate": "file"}
 """What our names for it are called there."""
@@ -24,5 +23,4 @@ def body_of(refusal: Refusal) -> dict[str, Any]:
 
 def refuse(refusal: Refusal) -> Response:
     """The answer."""
-    headers = {} if refusal.retry_after_s is None else later(refusal.retry_after_s)
-    return JSONResponse(body_of(refusal), refusal.status, headers)
+    return JSONResponse(body_of(refusal), refusal.status, later_than(refusal))

@@ -11,7 +11,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-from streaming.files.refusal import Refusal
+from streaming.denial import Refusal
 from streaming.files.upload import bounded
 from streaming.wire.errors import shown
 from streaming.wire.language import language_of
@@ -65,7 +65,7 @@ async def form_of(request: Request, most: int, patience_s: float) -> AsyncIterat
     except HTTPException as error:  # so Starlette tells of a broken form
         raise Refusal(400, f"body: {error.detail}: send multipart/form-data", code="bad_form") from None
     except ClientDisconnect:
-        raise Refusal(400, "body: broke off", code="bad_form") from None
+        raise Refusal(400, "body: broke off: send all of it", code="bad_form") from None
     try:
         yield form
     finally:

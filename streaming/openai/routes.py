@@ -13,9 +13,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from streaming.denial import Refusal, of_wire
 from streaming.files.desk import ANY, Desk, heard
 from streaming.files.job import Asked, Job, Progress
-from streaming.files.refusal import Refusal, of_wire
 from streaming.sessions.services import Services
 from streaming.wire.errors import WireError, shown
 from streaming.wire.messages import Segment
@@ -59,7 +59,8 @@ class Routes:
     async def model(self, request: Request) -> Response:
         if request.path_params["id"] != self._model()["id"]:
             name = shown(request.path_params["id"])
-            return refuse(Refusal(404, f"model: {name} is not served here", code="model_not_found"))
+            message = f"model: {name} is not served here: use {self._model()['id']}"
+            return refuse(Refusal(404, message, code="model_not_found"))
         return JSONResponse(self._model())
 
     def _model(self) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from streaming.access.auth import CALLER, Caller, TooManyTokens
-from streaming.access.naming import Refused, body_of
+from streaming.access.naming import body_of
 from streaming.access.tokens import fresh_id
+from streaming.denial import Refusal, of_wire
 from streaming.dialects.lenient import json_of
 from streaming.dialects.openai_session import Wishes
-from streaming.files.refusal import Refusal, of_wire
 from streaming.sessions.services import Services
 from streaming.wire.errors import WireError
 
@@ -63,10 +63,7 @@ class Secrets:
         services, caller = self._services, request.scope[CALLER]
         if not caller.mints and not services.auth.open:
             raise Refusal(403, "Authorization: secrets are for keys only: send the key")
-        try:
-            body = json_of(await body_of(request, services.limits.start_timeout_s, _WANTED) or b"{}")
-        except Refused as refused:
-            raise Refusal(refused.status, str(refused)) from None
+        body = json_of(await body_of(request, services.limits.start_timeout_s, _WANTED) or b"{}")
         session = body if beta else body.get("session")
         wishes = Wishes()
         ignored = wishes.update(session)

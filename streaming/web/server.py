@@ -13,9 +13,9 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from streaming.access.auth import CALLER, spoken
-from streaming.access.naming import Refused, naming
+from streaming.access.naming import naming
 from streaming.deepgram import routes as deepgram
-from streaming.denial import plainly, refused
+from streaming.denial import Refusal, plainly, refused, turned_away
 from streaming.dialects.dialect import Way
 from streaming.dialects.ways import WAYS
 from streaming.errors import Unreadable
@@ -247,8 +247,8 @@ class Routes:
         patience_s = self._services.limits.start_timeout_s
         try:
             name = await naming(request, patience_s) if request.method == "PUT" else ""
-        except Refused as refused:
-            return PlainTextResponse(f"{refused}\n", refused.status, {"connection": "close"})
+        except Refusal as refusal:
+            return turned_away(plainly, refusal)
         entry = self._services.sessions.find(request.path_params["id"])
         if entry is None:
             return PlainTextResponse(NO_SESSION, status_code=404)

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from streaming.access import naming
+from streaming.denial import Refusal
 from streaming.kept import packed
 from streaming.sockets.greeting import decoded
 from streaming.web import minting
@@ -196,12 +197,12 @@ TARGETS = (
         "msgpack server", [_bytes(_msgpack.encode(m)) for m in TOLD], _told(_msgpack, False), (ProtocolError,)
     ),
     Target("packed", [packed.pack(SEGMENT)], _packed, (msgspec.DecodeError,)),
-    Target("name", NAMES, _name, (naming.Refused,), 0.5),
+    Target("name", NAMES, _name, (Refusal,), 0.5),
     Target(
         "token order",
         [b'{"scope":"read","seconds":60,"session":"abc"}'],
         _order,
-        (naming.Refused,),
+        (Refusal,),
         0.5,
     ),
     Target("signature", [SIGNATURE.encode()], _signature, (), 0.5),
