@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from streaming.access.auth import Caller, TooManyTokens, fresh, room
 from streaming.access.tokens import digest
 from streaming.errors import Unreadable
+from streaming.kept.asking import Asking
 from streaming.kept.port import SessionStore
 
 from .redis_store import RedisStore
@@ -25,21 +25,20 @@ class SharedBooks:
     def __init__(self, store: SessionStore) -> None:
         assert isinstance(store, RedisStore)
         self._store = store
+        self._ask = Asking()
 
     @property
     def failures(self) -> tuple[type[Exception], ...]:
         return self._store.failures
 
     async def seat(self, key: str, sessions: int, most: int) -> bool:
-        return bool(
-            await asyncio.to_thread(self._store.run, "SEAT", key, self._store.process, sessions, most)
-        )
+        return bool(await self._ask(self._store.run, "SEAT", key, self._store.process, sessions, most))
 
     async def tell(self, sessions: Mapping[str, int]) -> None:
-        await asyncio.to_thread(self._tell, sessions)
+        await self._ask(self._tell, sessions)
 
     async def used(self, day: int) -> Mapping[str, int]:
-        return await asyncio.to_thread(self._store.used, day, self._store.process)
+        return cast(Mapping[str, int], await self._ask(self._store.used, day, self._store.process))
 
     def _tell(self, sessions: Mapping[str, int]) -> None:
         pipe = self._store.redis.pipeline(transaction=False)
@@ -55,6 +54,7 @@ class SharedTickets:
         """At most so many tokens wait, of all processes."""
         assert isinstance(store, RedisStore)
         self._store = store
+        self._ask = Asking()
         self._most = most
 
     async def mint(self, caller: Caller, seconds: float, prefix: str = "") -> str:
@@ -70,7 +70,7 @@ class SharedTickets:
 
     async def _run(self, name: str, *arguments: Any) -> Any:
         try:
-            return await asyncio.to_thread(self._store.run, name, *arguments)
+            return await self._ask(self._store.run, name, *arguments)
         except self._store.failures as error:
             logger.warning("tokens: cannot be asked for now (%(error)s)", {"error": error})
             raise Unreadable from error

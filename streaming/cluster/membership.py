@@ -7,8 +7,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import cast
 
 from streaming.background import background
+from streaming.kept.asking import Asking
 from streaming.kept.journal import Journal
 
 from .redis_store import PREFIX, RedisStore
@@ -32,6 +34,7 @@ class Membership:
         self._store = journal.store
         self._journal = journal
         self._address = address
+        self._ask = Asking()
         self._loop = asyncio.get_running_loop()
         self._knew = self._loop.time()
         self._beaten = asyncio.Event()
@@ -40,7 +43,7 @@ class Membership:
         """The address of another living process that has the session; None where there is none, or nobody can
         tell now."""
         try:
-            return await asyncio.to_thread(self._owner, session)
+            return cast(str | None, await self._ask(self._owner, session))
         except self._store.failures as error:
             logger.warning("cluster: cannot be asked who has a session (%(error)s)", {"error": error})
             return None

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 from engine.contract import SAMPLE_RATE
 from streaming.access import tokens
 from streaming.errors import Expired, Unreadable
+from streaming.kept.asking import Asking
 from streaming.kept.journal import Journal
 from streaming.kept.keptaudio import AudioKeeper
 from streaming.kept.log import Log
@@ -52,12 +53,16 @@ class History:
         settings: JournalSettings,
         recordings: Recordings | None = None,
         read: Read = asyncio.to_thread,
+        ask: Read | None = None,
     ) -> None:
-        """`recordings` are those there are, an `AudioKeeper` where new ones are made."""
+        """`recordings` are those there are, an `AudioKeeper` where new ones are made; they are found with
+        `read`, the store is asked with `ask`, by default an `Asking`."""
         self._recordings = recordings
         self._journal = journal
         self._settings = settings
         self._read = read
+        self._ask = ask or Asking()
+        self._failures: tuple[type[Exception], ...] = (TimeoutError, *journal.store.failures)
         self._reviving = asyncio.Lock()
 
     @property
@@ -117,7 +122,7 @@ class History:
         """What the store answers; raises `Unreadable` where it cannot."""
         try:
             return await answer
-        except self._journal.store.failures as error:
+        except self._failures as error:
             logger.warning("journal: cannot be read (%(error)s)", {"error": error})
             raise Unreadable from error
 
@@ -162,11 +167,11 @@ class History:
         loop, resume_s = asyncio.get_running_loop(), services.limits.resume_s
         expire_s = loop.time() + resume_s
         left: set[tuple[str, int]] = set()
-        failures: tuple[type[Exception], ...] = (Unreadable, *self._journal.store.failures)
+        failures: tuple[type[Exception], ...] = (Unreadable, *self._failures)
         pause_s = resume_s
         while True:
             try:
-                before, left = left, set(await self._read(self._journal.store.unfinished))
+                before, left = left, set(await self._ask(self._journal.store.unfinished))
                 await self._conclude_all(sorted(left & before), resume_s, services.metrics)
                 if loop.time() >= expire_s:
                     await self._expire()
@@ -216,7 +221,7 @@ class History:
     async def _stored(self, id: str) -> Stored | None:
         """None where there is none, or the disk has damaged it, which takes no other session along."""
         try:
-            return cast(Stored | None, await self._asked(self._read(self._journal.store.load, id)))
+            return cast(Stored | None, await self._asked(self._ask(self._journal.store.load, id)))
         except Damaged as error:
             logger.error(
                 "session %(session)s cannot be read back: %(why)s", {"session": short(id), "why": str(error)}
@@ -231,7 +236,7 @@ class History:
 
     async def used(self) -> list[tuple[int, str, int]]:
         """As `Store.usage`."""
-        return cast(list[tuple[int, str, int]], await self._read(self._journal.store.usage))
+        return cast(list[tuple[int, str, int]], await self._ask(self._journal.store.usage))
 
     # -- what is kept ----------------------------------------------------------------------------
 
@@ -247,7 +252,7 @@ class History:
 
     async def page(self, most: int, before: tuple[int, str] | None) -> list[Summary]:
         """As `Store.page`."""
-        return cast(list[Summary], await self._asked(self._read(self._journal.store.page, most, before)))
+        return cast(list[Summary], await self._asked(self._ask(self._journal.store.page, most, before)))
 
     async def recording(self, id: str, received: int) -> Recording | None:
         """The audio of a session that received so many samples; raises as `Recordings.find`."""

@@ -153,14 +153,14 @@ async def test_nothing_is_written_of_a_session_that_was_deleted_while_it_came_ba
     async with running(settings(tmp_path)) as services:
         assert services.history is not None
         reading = asyncio.Event()
-        load = services.history._read
+        load = services.history._ask
 
         async def slow(function: Any, *arguments: Any) -> Any:
             reading.set()
             await asyncio.sleep(0.2)
             return copy if function.__name__ == "load" else await load(function, *arguments)
 
-        services.history._read = slow
+        services.history._ask = slow
         async with (
             listening(services) as server,
             httpx.AsyncClient(base_url=server.http(""), trust_env=False) as client,

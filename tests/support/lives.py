@@ -81,7 +81,7 @@ class Lives(World):
         """A process begins."""
         metrics = Metrics()
         self.journal = VirtualJournal(self.store, metrics, clock=lambda: 1000 + self.journal._loop.time())
-        history = History(self.journal, JournalSettings(), read=_inline)
+        history = History(self.journal, JournalSettings(), read=_inline, ask=_inline)
         self.services = services_of(
             self.engine,
             self.limits,
