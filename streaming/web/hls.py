@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from streaming.denial import plainly, refused
 from streaming.dialects.query import Query
 from streaming.kept.log import Cursor
 from streaming.kept.transcripts import ms
@@ -32,33 +34,22 @@ class Hls:
 
     async def playlist(self, request: Request) -> Response:
         """The segments that are whole; a player asks again and again."""
-        if (segments := await self._segments(request)) is None:
-            return PlainTextResponse(NO_SESSION, status_code=404)
-        try:
-            mpegts = _mpegts(request)
-        except ProtocolError as error:
-            return PlainTextResponse(f"{error.message}\n", status_code=400)
-        # A player takes segments' addresses as they are written here.
-        said = {"token": request.query_params.get("token"), "mpegts": mpegts or None}
-        kept = urlencode({name: value for name, value in said.items() if value is not None})
-        text = segments.playlist(f"?{kept}" if kept else "")
-        headers = {"cache-control": "no-store"}
-        return Response(text, headers=headers, media_type="application/vnd.apple.mpegurl")
+        return await self._answer(request, _playlist)
 
     async def segment(self, request: Request) -> Response:
         """One of them."""
+        return await self._answer(request, _segment)
+
+    async def _answer(self, request: Request, made: Callable[[Request, Segments, int], Response]) -> Response:
+        """What is made of a session's segments and the video's time at which its audio begins."""
         if (segments := await self._segments(request)) is None:
             return PlainTextResponse(NO_SESSION, status_code=404)
+        query = Query.parse(request.scope["query_string"].decode("latin-1"))
         try:
-            mpegts = _mpegts(request)
+            mpegts = query.integer("mpegts", 0, 0, MPEGTS - 1)
         except ProtocolError as error:
-            return PlainTextResponse(f"{error.message}\n", status_code=400)
-        name = request.path_params["number"]
-        number = int(name) if name.isascii() and name.isdigit() and len(name) < 9 else -1
-        if not 0 <= number < segments.listed:
-            return PlainTextResponse(NO_SEGMENT, status_code=404)
-        headers = {"cache-control": "private, max-age=3600"}
-        return Response(segments.segment(number, mpegts), headers=headers, media_type=MEDIA)
+            return refused(plainly, error)
+        return made(request, segments, mpegts)
 
     async def _segments(self, request: Request) -> Segments | None:
         entry = self._services.sessions.find(request.path_params["id"])
@@ -77,6 +68,19 @@ class Hls:
         return segments
 
 
-def _mpegts(request: Request) -> int:
-    query = Query.parse(request.scope["query_string"].decode("latin-1"))
-    return query.integer("mpegts", 0, 0, MPEGTS - 1)
+def _playlist(request: Request, segments: Segments, mpegts: int) -> Response:
+    # A player takes segments' addresses as they are written here.
+    said = {"token": request.query_params.get("token"), "mpegts": mpegts or None}
+    kept = urlencode({name: value for name, value in said.items() if value is not None})
+    text = segments.playlist(f"?{kept}" if kept else "")
+    headers = {"cache-control": "no-store"}
+    return Response(text, headers=headers, media_type="application/vnd.apple.mpegurl")
+
+
+def _segment(request: Request, segments: Segments, mpegts: int) -> Response:
+    name = request.path_params["number"]
+    number = int(name) if name.isascii() and name.isdigit() and len(name) < 9 else -1
+    if not 0 <= number < segments.listed:
+        return PlainTextResponse(NO_SEGMENT, status_code=404)
+    headers = {"cache-control": "private, max-age=3600"}
+    return Response(segments.segment(number, mpegts), headers=headers, media_type=MEDIA)

@@ -10,6 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from streaming.denial import plainly, refused
 from streaming.errors import TooManyReaders
 from streaming.kept.log import Cursor, Log
 from streaming.kept.transcripts import ms
@@ -41,9 +42,7 @@ async def live(request: Request, services: Services) -> Response:
     if request.method == "HEAD":
         return Response(headers=headers, media_type=MEDIA)
     if entry is not None and entry.readers >= limits.max_readers:
-        full = TooManyReaders(entry.readers, round(limits.retry_after_s * 1000))
-        later = {"retry-after": f"{limits.retry_after_s:.0f}"}
-        return PlainTextResponse(f"{full.message}\n", 503, later)
+        return refused(plainly, TooManyReaders(entry.readers, round(limits.retry_after_s * 1000)))
     return _Growing(_said(log, entry), services, entry, headers)
 
 
