@@ -32,8 +32,8 @@ from engine.tuning import Tally, logger
 from .halves import LEAST, halves, joined
 from .payload import to_pcm16
 from .schedulers import Spread
-from .transport import Part, Request, Transport
-from .warming import TOKENS, Warming, first_task
+from .transport import STALLED, Part, Request, Transport
+from .warming import DRAWN, TOKENS, Warming, first_task
 
 PRIORITIES = {Priority.FINAL: 30, Priority.FIRST: 20, Priority.REFRESH: 10, Priority.BATCH: 0}
 """Ours, smaller first, as SGLang's, larger first."""
@@ -151,13 +151,18 @@ class SglangRecognizer:
         await self._warming.run()
 
     async def _first_of_all(self) -> None:
-        """One request to each engine and scheduler, all at once so that no two go to the same. Raises
-        `EngineError` where none that serves who speaks answers."""
-        settings, languages = self._settings, self._policy.facts.languages
+        """One request as all begin, and one with a little temperature, for what draws its tokens is compiled
+        by itself. Raises `EngineError` where no engine that serves who speaks answers."""
+        languages = self._policy.facts.languages
         task = first_task(languages[0] if languages else None)
-        ask = self._policy.ask(task, task.language)
-        ask = replace(ask, max_new_tokens=min(ask.max_new_tokens, TOKENS))
-        pcm = to_pcm16(task.audio)
+        usual, drawn = (self._policy.ask(replace(task, attempt=n), task.language) for n in (0, DRAWN))
+        for ask in (usual, drawn) if drawn.temperature > usual.temperature else (usual,):
+            await self._ask_all(task, replace(ask, max_new_tokens=min(ask.max_new_tokens, TOKENS)))
+
+    async def _ask_all(self, task: RecognitionTask, ask: Ask) -> None:
+        """One request to each engine and scheduler, all at once so that no two go to the same. Raises
+        `EngineError`."""
+        settings, pcm = self._settings, to_pcm16(task.audio)
         live = settings.engines - settings.recording_engines
         asked = [
             replace(self._request(task, ask, pcm, scheduler), recording=recording)
@@ -167,6 +172,8 @@ class SglangRecognizer:
         ]
         outcomes = await asyncio.gather(*map(self._only, asked))
         failures = [failure for failure in outcomes if failure is not None]
+        if stalled := next((failure for failure in failures if failure.cause == STALLED), None):
+            raise stalled
         if all(outcomes[: live * settings.schedulers]):
             raise failures[0]
         for failure in failures:

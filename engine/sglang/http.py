@@ -23,7 +23,7 @@ from .forms import Call, Form, Sglang
 from .http1 import Endpoint, HttpError
 from .payload import RATE
 from .router import Aborts, serves
-from .transport import Part, Request
+from .transport import STALLED, Part, Request
 
 _DONE = b"[DONE]"
 _EVENT = 8 << 20
@@ -163,7 +163,7 @@ class HttpTransport:
                     break
                 except TimeoutError:
                     raise EngineError(
-                        "stalled", f"the engine said nothing for {stall_s:g} s", retryable=True
+                        STALLED, f"the engine said nothing for {stall_s:g} s", retryable=True
                     ) from None
                 pending += piece
                 if status != 200:

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from engine.contract import EngineError
 
+STALLED = "stalled"
+"""Cause of an `EngineError`: a server took the request and has said nothing for longer than it may."""
 _ENDS = (None, "stop", "length", "abort")
 
 
