@@ -45,6 +45,8 @@ from .peers import command as peers
 from .tracks import deal, parts_of
 
 EXIT_OK, EXIT_FAULT, EXIT_NOTHING, EXIT_NO_SERVER = 0, 1, 2, 3
+READ_OFFLINE = frozenset({"live", "languages", "capacity"})
+"""What the same weights make of the whole files stands beside the figures of these."""
 SPOKEN = "languages/zh-,languages/ja-,languages/es-,languages/fr-"
 
 
@@ -127,15 +129,17 @@ def _kind(kinds: Any, name: str, help: str, run: Any) -> argparse.ArgumentParser
     made.add_argument("--audio", type=Path, required=True, metavar="DIR", help="a folder with a MANIFEST.tsv")
     made.add_argument("--url", type=address, help="a running server; left out: one is started for the run")
     made.add_argument("--model", default=DEFAULT_MODEL, help="weights of both readings (default %(default)s)")
-    made.add_argument("--no-offline", action="store_true", help="leave the offline reading out")
     made.add_argument("--json", type=Path, metavar="F", help="also write everything into F")
-    made.add_argument(
-        "--serve",
-        action="append",
-        default=[],
-        metavar="ARG",
-        help="passed to seamscribe serve instead of engine and model, as --serve=ARG; may repeat",
-    )
+    if name in READ_OFFLINE:
+        made.add_argument("--no-offline", action="store_true", help="leave the offline reading out")
+    if name != "peers":
+        made.add_argument(
+            "--serve",
+            action="append",
+            default=[],
+            metavar="ARG",
+            help="passed to seamscribe serve instead of engine and model, as --serve=ARG; may repeat",
+        )
     return made
 
 
@@ -257,6 +261,8 @@ async def _languages(options: argparse.Namespace) -> int:
 
 
 async def _kill(options: argparse.Namespace) -> int:
+    if options.url:
+        raise ValueError("--url: kill starts its own servers, for it kills them")
     clips = sorted(build(options.audio, options.select, options.seed, tell), key=lambda clip: -clip.seconds)
     clips = clips[: options.streams]
     arguments = options.serve or ["--engine", "local", "--model", options.model]

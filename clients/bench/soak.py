@@ -178,6 +178,8 @@ def arguments(kinds: Any, kind: Callable[..., Any], run: Any) -> None:
 
 async def run(options: Any, tell: Callable[[str], None]) -> bool:
     """The command; whether nothing was wrong with any session."""
+    if options.url:
+        raise ValueError("--url: soak starts its own server, whose memory it reads")
     clips = build(options.audio, options.select, options.seed, tell)
     with tempfile.TemporaryDirectory(prefix="seamscribe-soak-") as folder:
         config = Path(folder) / "soak.toml"

@@ -251,13 +251,14 @@ def manifest(folder: Path) -> Path:
     return folder
 
 
-FAKE = ["--serve=--engine", "--serve=fake", "--no-offline"]
+FAKE = ["--serve=--engine", "--serve=fake"]
+LIVE = [*FAKE, "--no-offline"]
 
 
 def test_bench_live_measures_and_keeps_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept = tmp_path / "run.json"
     options = ["--audio", str(manifest(tmp_path)), "--select", ".wav", "--streams", "2", "--json", str(kept)]
-    assert bench.main(["live", *options, *FAKE]) == 0
+    assert bench.main(["live", *options, *LIVE]) == 0
     found = json.loads(kept.read_text(encoding="utf-8"))
     total = found["total"]
     assert total["wer_live"] == 0
@@ -283,7 +284,7 @@ def test_bench_finds_out_at_once_that_its_result_cannot_be_kept(
 ) -> None:
     folder = manifest(tmp_path)
     place = folder / "a.wav" / "run.json"
-    assert bench.main(["live", "--audio", str(folder), "--json", str(place), *FAKE]) == 2
+    assert bench.main(["live", "--audio", str(folder), "--json", str(place), *LIVE]) == 2
     assert "a.wav" in capsys.readouterr().err
 
 
@@ -345,13 +346,21 @@ def test_bench_formats_ends_every_file_in_text_or_an_error(
 def test_bench_languages_scores_and_checks_the_script(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--audio", str(manifest(tmp_path)), "--select", "a.wav", "--speed", "max", *FAKE]
+    options = ["--audio", str(manifest(tmp_path)), "--select", "a.wav", "--speed", "max", *LIVE]
     assert bench.main(["languages", *options]) == 0
     assert "0.0 WER" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("kind", ["kill", "soak", "capacity", "peers"])
+def test_a_bench_of_servers_of_its_own_takes_no_other(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench.main([kind, "--audio", str(tmp_path), "--url", "http://127.0.0.1:9"]) == 2
+    assert "--url: " in capsys.readouterr().err
+
+
 def test_bench_without_audio_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench.main(["live", "--audio", str(tmp_path), *FAKE]) == 2
+    assert bench.main(["live", "--audio", str(tmp_path), *LIVE]) == 2
     assert "MANIFEST.tsv" in capsys.readouterr().err
 
 
