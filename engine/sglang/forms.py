@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -10,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from .http1 import JSON
-from .payload import as_url
+from .payload import as_base64, as_url
 from .transport import Part, Request, part_of
 
 Reader = Callable[[Mapping[str, Any]], Part]
@@ -52,7 +51,7 @@ def generate_json(request: Request) -> bytes:
     hundred thousand would take half as long again as writing them does."""
     body = generate_body(replace(request, pcm=b""))
     head = msgspec.json.encode(body["audio_data"])[:-1]
-    body["audio_data"] = msgspec.Raw(b"".join((head, base64.b64encode(request.pcm), b'"')))
+    body["audio_data"] = msgspec.Raw(b"".join((head, as_base64(request.pcm), b'"')))
     return msgspec.json.encode(body)
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import sys
 import wave
+from contextlib import suppress
+from importlib import import_module
+from types import ModuleType
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.sglang import payload
 from engine.sglang.payload import as_bytes, as_url, as_wav, read_options, read_payload, to_pcm16
 from engine.sglang.plugin.spans import HOP, audio_tokens, finished_windows, shrunk, window_lengths
 from engine.sglang.windows import window_frames
@@ -18,10 +24,30 @@ from engine.sglang.windows import window_frames
 @given(st.lists(st.integers(-32768, 32767), max_size=200))
 def test_both_forms_give_the_samples_back(values: list[int]) -> None:
     pcm = np.array(values, "<i2").tobytes()
-    for payload in (as_bytes(pcm), as_url(pcm)):
-        read = read_payload(payload)
+    for sent in (as_bytes(pcm), as_url(pcm)):
+        read = read_payload(sent)
         assert read is not None
         assert read.tolist() == values
+
+
+def test_a_faster_base64_is_used_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pybase64", None)  # not installed
+    assert payload._codec() is base64
+    faster = ModuleType("pybase64")
+    monkeypatch.setitem(sys.modules, "pybase64", faster)
+    assert payload._codec() is faster
+
+
+def test_damage_is_told_whatever_reads_base64(monkeypatch: pytest.MonkeyPatch) -> None:
+    codecs = [base64]
+    with suppress(ImportError):
+        codecs.append(import_module("pybase64"))
+    for codec in codecs:
+        monkeypatch.setattr(payload, "_CODEC", codec)
+        assert payload.as_base64(b"\x01\x02\x03") == b"AQID"
+        for broken in ("***", "AAA", "AAAA\n", "=AAA"):
+            with pytest.raises(ValueError, match="base64"):
+                read_payload(as_url(b"") + broken)
 
 
 def test_float_samples_are_rounded_and_clipped() -> None:
