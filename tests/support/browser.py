@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import itertools
 import json
 import shutil
@@ -133,12 +132,6 @@ class Page:
             deviceScaleFactor=1,
             mobile=mobile,
         )
-
-    async def picture(self) -> bytes:
-        """What the page looks like now, as a PNG."""
-        await self.call("Page.bringToFront")
-        answer = await self.call("Page.captureScreenshot", format="png")
-        return base64.b64decode(answer["data"])
 
 
 @asynccontextmanager

@@ -16,8 +16,6 @@ import pytest
 
 SERVER = shutil.which("redis-server")
 
-needs_redis = pytest.mark.skipif(SERVER is None, reason="needs redis-server (Debian: redis-server)")
-
 
 @contextmanager
 def redis_server(*arguments: str) -> Iterator[str]:
@@ -27,10 +25,7 @@ def redis_server(*arguments: str) -> Iterator[str]:
     # Not pytest's folder: a socket's path has 108 bytes at most.
     with (
         tempfile.TemporaryDirectory(prefix="redis") as folder,
-        running_redis(Path(folder), *arguments) as (
-            url,
-            _,
-        ),
+        running_redis(Path(folder), *arguments) as (url, _),
     ):
         yield url
 

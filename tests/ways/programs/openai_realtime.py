@@ -9,7 +9,6 @@ from openai import AsyncOpenAI
 
 url, key, file, speed = sys.argv[1:]
 TURNS = {"commit": None, "voice": {"type": "server_vad", "silence_duration_ms": 500}}
-COMPLETED = "conversation.item.input_audio_transcription.completed"
 
 
 async def main() -> None:
