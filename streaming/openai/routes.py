@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
@@ -17,6 +17,7 @@ from streaming.denial import Refusal, of_wire
 from streaming.files.desk import ANY, Desk, heard
 from streaming.files.job import Asked, Job, Progress
 from streaming.sessions.services import Services
+from streaming.sockets.patience import patient
 from streaming.wire.errors import WireError, shown
 from streaming.wire.messages import Segment
 from streaming.wire.render import FORMATS
@@ -86,7 +87,7 @@ class Routes:
             work = Asked(asked.file, asked.start, translate=translate)
             job = await stack.enter_async_context(self._desk.job(work, lease, request))
             if asked.stream:
-                return _Events(_events(job, asked), stack.pop_all())
+                return _Events(_events(job, asked), stack.pop_all(), limits.slow_reader_s)
             await heard(job, request)
             languages = services.dispatcher.capabilities.languages
             told = Told(translate, asked.language or (languages[0] if len(languages) == 1 else None))
@@ -102,15 +103,18 @@ def _body(job: Job, asked: Wanted, told: Told) -> Response:
 
 
 class _Events(StreamingResponse):
-    """Server-sent events; what they need is released when they end, or their reader leaves."""
+    """Server-sent events; what they need is released when they end, or their reader leaves or takes nothing
+    for `patience_s`."""
 
-    def __init__(self, events: AsyncIterator[bytes], stack: AsyncExitStack) -> None:
+    def __init__(self, events: AsyncIterator[bytes], stack: AsyncExitStack, patience_s: float) -> None:
         super().__init__(events, media_type="text/event-stream")
         self._stack = stack
+        self._patience_s = patience_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._stack:
-            await super().__call__(scope, receive, send)
+            with suppress(TimeoutError, ClientDisconnect):
+                await super().__call__(scope, receive, patient(send, self._patience_s))
 
 
 async def _events(job: Job, asked: Wanted) -> AsyncIterator[bytes]:

@@ -24,6 +24,7 @@ from streaming.errors import InternalFault, Restarting, SlowReader
 from streaming.sessions.services import Services
 from streaming.wire.errors import CloseCode
 
+from .patience import patient
 from .transport import SocketChannel
 from .writer import CLOSE_S, Channel, ChannelClosed
 
@@ -212,39 +213,56 @@ class Relay:
                 reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
         except (OSError, TimeoutError) as error:
             raise Unreachable(f"{self._address}: {error}") from None
+        exchange = _Exchange(self._address, reader, writer)
         try:
-            await self._exchange(scope, receive, send, reader, writer)
+            await exchange.ask(scope, receive)
+            await first_of(exchange.answer(patient(send, self._send_s)), _gone(receive))
+        except TimeoutError:
+            pass  # it takes nothing: its connection is cut
         finally:
             writer.transport.abort()
 
-    async def _exchange(
-        self,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> None:
-        line = h11.Connection(h11.CLIENT)
+
+class _Exchange:
+    """One request to another process, over a connection of its own."""
+
+    def __init__(self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._address, self._reader, self._writer = address, reader, writer
+        self._line = h11.Connection(h11.CLIENT)
+
+    async def ask(self, scope: Scope, receive: Receive) -> None:
+        """Pass the request on, as far as it is taken; raises `Unreachable`."""
+        line, writer = self._line, self._writer
         host = self._address.removeprefix("http://").encode()
         headers = [(b"host", host), *_passed(scope), HOPPED, (b"connection", b"close")]
         writer.write(line.send(h11.Request(method=scope["method"], target=_target(scope), headers=headers)))
         more = True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return
-            more = message.get("more_body", False)
-            if body := message.get("body", b""):
-                writer.write(line.send(h11.Data(body)) or b"")
-            await writer.drain()
-        writer.write(line.send(h11.EndOfMessage()) or b"")
+        try:
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise Unreachable("nobody asks any more")
+                more = message.get("more_body", False)
+                if body := message.get("body", b""):
+                    writer.write(line.send(h11.Data(body)) or b"")
+                await writer.drain()
+            writer.write(line.send(h11.EndOfMessage()) or b"")
+        except OSError:
+            pass  # it may have said why
+
+    async def answer(self, send: Send) -> None:
+        """Pass the answer back. Raises `Unreachable` before it has begun; afterwards it breaks off, so that
+        whoever reads it sees that it is not whole. Raises what `send` raises."""
         begun = False
         while True:
-            event = line.next_event()
-            if event is h11.NEED_DATA:
-                line.receive_data(await _read(reader, begun=begun))
-            elif isinstance(event, h11.Response):
+            try:
+                event = await self._next()
+            except (OSError, TimeoutError, h11.RemoteProtocolError) as error:
+                if not begun:
+                    raise Unreachable(f"{self._address}: {error}") from None
+                logger.warning("an answer of another process breaks off: %(error)s", {"error": error})
+                return
+            if isinstance(event, h11.Response):
                 begun = True
                 kept = [(k, v) for k, v in event.headers if k not in (b"connection", b"transfer-encoding")]
                 await send({"type": "http.response.start", "status": event.status_code, "headers": kept})
@@ -253,20 +271,18 @@ class Relay:
             elif isinstance(event, h11.EndOfMessage):
                 await send({"type": "http.response.body", "body": b""})
                 return
-            elif isinstance(event, h11.ConnectionClosed):
-                raise Unreachable(self._address)
+
+    async def _next(self) -> object:
+        while (event := self._line.next_event()) is h11.NEED_DATA:
+            async with asyncio.timeout(QUIET_S):
+                self._line.receive_data(await self._reader.read(65_536))
+        return event
 
 
-async def _read(reader: asyncio.StreamReader, *, begun: bool) -> bytes:
-    """What comes next; raises `Unreachable` before the answer has begun. Afterwards it breaks off, so that
-    whoever reads it sees that it is not whole."""
-    try:
-        async with asyncio.timeout(QUIET_S):
-            return await reader.read(65_536)
-    except (OSError, TimeoutError) as error:
-        if begun:
-            raise ConnectionError(str(error)) from None
-        raise Unreachable(str(error)) from None
+async def _gone(receive: Receive) -> None:
+    """Return when nobody waits for the answer any more."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def no_answer(scope: Scope, receive: Receive, send: Send) -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from streaming.denial import plainly, refused
 from streaming.errors import TooManyReaders
@@ -16,6 +16,7 @@ from streaming.kept.log import Cursor, Log
 from streaming.kept.transcripts import ms
 from streaming.sessions.registry import Entry
 from streaming.sessions.services import Services
+from streaming.sockets.patience import patient
 from streaming.wire.growing import GrowingCues
 from streaming.wire.render import VTT, vtt_cue
 
@@ -57,15 +58,12 @@ class _Growing(StreamingResponse):
         self._entry = entry or Entry("")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def patient(message: Message) -> None:
-            async with asyncio.timeout(self._services.limits.slow_reader_s):
-                await send(message)
-
+        taken = patient(send, self._services.limits.slow_reader_s)
         self._entry.readers += 1
         self._services.metrics.readers.add()
         try:
             with self._services.sessions.seat():
-                await super().__call__(scope, receive, patient)
+                await super().__call__(scope, receive, taken)
         except (TimeoutError, ClientDisconnect):
             pass  # uvicorn closes what was not finished
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from streaming.files import job
 from streaming.observe.metrics import Metrics
 from streaming.observe.tracing import Trace, Untraced
 from streaming.openai.form import RESPONSES
+from streaming.openai.routes import _Events
 from streaming.sessions.admission import Admission
 from streaming.sessions.registry import Sessions
 from streaming.settings import AdmissionSettings, LimitSettings, ServerSettings
@@ -109,6 +111,29 @@ async def translated(running: Running, **fields: Any) -> httpx.Response:
     async with httpx.AsyncClient(timeout=30) as client:
         url, file = running.http("/v1/audio/translations"), {"file": ("a.wav", wav())}
         return await client.post(url, data={"model": "any", **fields}, files=file)
+
+
+async def test_who_takes_no_events_is_cut_off_and_frees_its_place() -> None:
+    async def events() -> AsyncIterator[bytes]:
+        while True:
+            yield b"data: {}\n\n"
+
+    freed = asyncio.Event()
+
+    async def stuck(message: object) -> None:
+        await asyncio.Event().wait()
+
+    async def receive() -> dict[str, str]:
+        await asyncio.Event().wait()
+        return {}
+
+    stack = AsyncExitStack()
+    stack.callback(freed.set)
+    answer = _Events(events(), stack, 0.05)
+    for version in ("2.3", "2.4"):
+        async with asyncio.timeout(30):
+            await answer({"type": "http", "asgi": {"spec_version": version}}, receive, stuck)
+    assert freed.is_set()
 
 
 async def test_a_translation_is_english_in_all_formats() -> None:
