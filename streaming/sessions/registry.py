@@ -73,6 +73,11 @@ class Entry:
     waiting: set[asyncio.Event] = field(default_factory=set)
     """Set whenever there is something new to send."""
 
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another process has the session, and may not know what waits here to be sent."""
+        return self.moved and self.outcome is not None
+
     def put(self, message: State) -> None:
         """The session says something; where another process goes on with it, nobody hears it here."""
         if self.moved:

@@ -87,6 +87,8 @@ class Writer:
                 self._news.clear()
                 if (message := self._next()) is not None:
                     await self._entry.recorder.on_disk(message.seq)
+                    if self._entry.elsewhere:
+                        return
                     await self.send(message)
                     sent()
                 elif self._entry.outcome is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
@@ -11,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from streaming.denial import plainly, refused
 from streaming.dialects.query import Query
-from streaming.kept.log import Cursor
+from streaming.kept.log import Cursor, Said
 from streaming.kept.transcripts import ms
 from streaming.sessions.registry import Entry
 from streaming.sessions.services import Services
@@ -30,7 +31,8 @@ class Hls:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._known: WeakKeyDictionary[Entry, tuple[Cursor, Segments]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[Entry, tuple[Cursor, deque[Said], Segments]] = WeakKeyDictionary()
+        """How far what a session says was looked at, what of it is not on the disk yet, and the rest."""
 
     async def playlist(self, request: Request) -> Response:
         """The segments that are whole; a player asks again and again."""
@@ -55,13 +57,16 @@ class Hls:
         entry = self._services.sessions.find(request.path_params["id"])
         if entry is None:
             return None
-        cursor, segments = self._known.setdefault(entry, (Cursor(entry.log), Segments()))
-        over, news = entry.outcome is not None, []
+        cursor, news, segments = self._known.setdefault(entry, (Cursor(entry.log), deque(), Segments()))
+        over = entry.outcome is not None
         while (message := cursor.take()) is not None:
             news.append(message)
-        await entry.recorder.on_disk(cursor.at)
-        for message in news:
-            segments.receive(message)
+        known = cursor.at
+        await entry.recorder.on_disk(known)
+        if entry.elsewhere:
+            return None  # who asks again is led to the process that has it
+        while news and news[0].seq <= known:  # others who ask wait for some of it, too
+            segments.receive(news.popleft())
         receipt = entry.log.receipt
         heard = entry.live.received if entry.live is not None else receipt.samples if receipt else 0
         segments.advance(ms(heard), over=over)

@@ -85,6 +85,8 @@ async def _said(log: Log, entry: Entry | None) -> AsyncIterator[str]:
                 await asyncio.sleep(0)  # a long transcript holds up nobody
             if entry is not None:
                 await entry.recorder.on_disk(cursor.at)
+                if entry.elsewhere:
+                    return
             text = "".join("\n" + vtt_cue(cue) for cue in cues.take(math.inf if over else _heard_ms(entry)))
             quiet_s = 0.0 if text else quiet_s
             if not text and quiet_s >= BEAT_S:

@@ -79,6 +79,31 @@ async def test_no_player_sees_what_a_crash_could_take_back() -> None:
     assert b"captions/0.vtt" in (await answer).body
 
 
+async def test_players_at_once_see_the_same_though_one_waits_for_the_disk_and_one_does_not() -> None:
+    disk, entry = slow_disk()
+    services: Any = SimpleNamespace(sessions=SimpleNamespace(find={"s": entry}.get))
+    scope = {"type": "http", "path_params": {"id": "s", "number": "0"}, "query_string": b"", "headers": []}
+    hls = Hls(services)
+    first = asyncio.create_task(hls.playlist(Request(scope)))
+    await idle()
+    disk.slow = False  # as journals are once one has waited too long
+    assert b"We walked" in (await hls.segment(Request(scope))).body
+    disk.written.set()
+    await first
+    assert bytes((await hls.segment(Request(scope))).body).count(b"We walked") == 1
+
+
+async def test_players_get_nothing_that_another_process_does_not_know() -> None:
+    disk, entry = slow_disk()
+    services: Any = SimpleNamespace(sessions=SimpleNamespace(find={"s": entry}.get))
+    scope = {"type": "http", "path_params": {"id": "s"}, "query_string": b"", "headers": []}
+    answer = asyncio.create_task(Hls(services).playlist(Request(scope)))
+    await idle()
+    entry.moved = True
+    disk.written.set()
+    assert (await answer).status_code == 404
+
+
 @pytest.mark.e2e
 async def test_a_player_reads_list_and_segments_with_one_token() -> None:
     async with server(services=locked()) as running, httpx.AsyncClient() as client:

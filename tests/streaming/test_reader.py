@@ -8,9 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from clients.captions import Captions
+from streaming.sessions.ports import Unrecorded
+from streaming.sessions.registry import MOVED, Entry
+from streaming.settings import LimitSettings
 from streaming.sockets.reader import LATEST, Reader
+from streaming.sockets.writer import Writer
 from streaming.wire.codec import JsonCodec
-from streaming.wire.messages import Read
+from streaming.wire.messages import Named, Read
 from tests.support.channel import MemoryChannel
 from tests.support.keys import ADMIN, READ, SPEAK, locked
 from tests.support.sound import expected, speech
@@ -40,6 +44,23 @@ async def begun(world: World, slots: str) -> tuple[MemoryChannel, dict[str, Any]
     await live(speaker, speech(slots))
     ready: dict[str, Any] = speaker.sent[0]
     return speaker, ready
+
+
+async def test_what_another_process_does_not_know_is_not_said() -> None:
+    """A process that was frozen is told by the store, as it writes what it is about to say, that another has
+    the session."""
+
+    class Fenced(Unrecorded):
+        async def on_disk(self, seq: int) -> None:
+            entry.moved = True
+            entry.finish(MOVED)
+
+    entry, channel = Entry("s", recorder=Fenced()), MemoryChannel()
+    for number in range(3):
+        entry.put(Named(0, number, "Ann"))
+    entry.moved = False
+    await Writer(channel, CODEC, entry, LimitSettings()).run(lambda: None)
+    assert channel.sent == []
 
 
 def test_a_reader_gets_what_there_is_and_then_what_comes() -> None:

@@ -201,10 +201,12 @@ class SlowDisk(Unrecorded):
     def __init__(self) -> None:
         self.asked: list[int] = []
         self.written = asyncio.Event()
+        self.slow = True
 
     async def on_disk(self, seq: int) -> None:
         self.asked.append(seq)
-        await self.written.wait()
+        if self.slow:
+            await self.written.wait()
 
 
 def slow_disk() -> tuple[SlowDisk, Entry]:
@@ -232,6 +234,18 @@ async def test_nobody_reads_what_a_crash_could_take_back() -> None:
     disk.written.set()
     assert "We walked" in await text
     await said.aclose()  # type: ignore[attr-defined]
+
+
+async def test_nobody_reads_what_another_process_does_not_know() -> None:
+    disk, entry = slow_disk()
+    said = webvtt._said(entry.log, entry)
+    assert await anext(said) == "WEBVTT\n"
+    text = asyncio.ensure_future(anext(said))
+    await idle()
+    entry.moved = True
+    disk.written.set()
+    with pytest.raises(StopAsyncIteration):
+        await text
 
 
 @pytest.mark.parametrize("version", ["2.3", "2.4"])
