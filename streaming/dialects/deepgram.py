@@ -13,7 +13,7 @@ from typing import Any
 
 from streaming.denial import Denied
 from streaming.wire.errors import CloseCode, ProtocolError, shown
-from streaming.wire.language import language_of
+from streaming.wire.language import language_of, languages_of
 from streaming.wire.messages import (
     Ack,
     Activity,
@@ -123,6 +123,8 @@ def wishes_of(query: Query, *, redacts: bool = False) -> Wishes:
         Start(
             audio=_audio(query, channels),
             language=_language(query),
+            # Asked for or not, the language is told where it was heard.
+            languages=languages_of(query.choice("detect_language"), "detect_language"),
             hotwords=hotwords_of(terms),
             tracks=tracks,
             options=Options(

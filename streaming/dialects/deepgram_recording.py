@@ -40,7 +40,6 @@ class Form:
 def form_of(query: Query, *, diarize: bool, punctuated: bool, told: bool) -> Form:
     """What the query asks for besides what it asks of a stream; `told`: it names the language. Raises
     `ProtocolError`."""
-    query.flag("detect_language")  # asked for or not, it is told where it was heard
     paragraphs = query.flag("paragraphs")
     return Form(
         diarize,

@@ -134,7 +134,7 @@ class OpenAIRealtime(Translator):
                 " or open a new connection",
                 field="session.audio.input.format",
             )
-        names = ("language", "context", "options")
+        names = ("language", "languages", "context", "options")
         return tuple(
             f"{name} after audio" for name in names if getattr(wanted, name) != getattr(started, name)
         )

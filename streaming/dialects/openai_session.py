@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from streaming.wire.errors import ProtocolError, shown
-from streaming.wire.language import language_of
-from streaming.wire.messages import AudioFormat, Encoding, Options, Start
+from streaming.wire.language import language_of, languages_of
+from streaming.wire.messages import LANGUAGES, AudioFormat, Encoding, Options, Start
 
 from .lenient import hotwords_of
 
@@ -102,6 +102,7 @@ class Wishes:
         return Start(
             audio=AudioFormat(_FORMATS[format["type"]], format.get("rate", 8_000)),
             language=_language(said),
+            languages=_languages(said),
             context=prompt[-CONTEXT:] if isinstance(prompt, str) else "",
             hotwords=hotwords_of(keywords if isinstance(keywords, list) else ()),
             options=Options(
@@ -174,9 +175,18 @@ def _pause_s(turns: Mapping[str, Any]) -> float:
 
 def _language(said: Mapping[str, Any]) -> str | None:
     """Several, or none that looks like one: heard."""
-    several = said.get("languages")
-    named = said.get("language") or (several[0] if isinstance(several, list) and len(several) == 1 else None)
+    several = _languages(said)
+    named = said.get("language") or (several[0] if len(several) == 1 else None)
     try:
         return language_of(named)
     except ProtocolError:
         return None
+
+
+def _languages(said: Mapping[str, Any]) -> tuple[str, ...]:
+    """Those to expect; none where that is no list of languages."""
+    several = said.get("languages")
+    try:
+        return languages_of(several[:LANGUAGES] if isinstance(several, list) else ())
+    except ProtocolError:
+        return ()

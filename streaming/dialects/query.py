@@ -53,6 +53,10 @@ class Query:
             return value.lower() in _YES
         raise _wrong(name, value, "use true or false")
 
+    def choice(self, name: str) -> list[str]:
+        """Values that are neither true nor false: what is wanted, of several."""
+        return [value for value in self.texts(name) if value.lower() not in _YES | _NO]
+
     def integer(self, name: str, default: int, least: int, most: int) -> int:
         """A whole number from `least` to `most`."""
         return self._number(name, int, default, least, most)

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from streaming.denial import Refusal
 from streaming.files.upload import bounded
 from streaming.wire.errors import shown
-from streaming.wire.language import language_of
+from streaming.wire.language import language_of, languages_of
 from streaming.wire.messages import AudioFormat, Encoding, Options, Start
 
 RESPONSES = ("json", "text", "srt", "verbose_json", "vtt", "diarized_json")
@@ -34,6 +34,8 @@ class Wanted:
     file: BinaryIO
     model: str
     language: str | None
+    languages: tuple[str, ...]
+    """Those to expect where it is not known."""
     context: str
     hotwords: tuple[str, ...]
     format: str
@@ -50,6 +52,7 @@ class Wanted:
         return Start(
             audio=AudioFormat(Encoding.CONTAINER),
             language=self.language,
+            languages=self.languages,
             context=self.context,
             hotwords=self.hotwords,
             options=Options(speakers=self.format == "diarized_json"),
@@ -83,7 +86,7 @@ def wanted(form: FormData) -> Wanted:
     granularities = set(_list(form, "timestamp_granularities")) or {"segment"}
     if granularities - GRANULARITIES:
         raise _bad("timestamp_granularities", "use segment, word or both")
-    languages = _list(form, "languages")
+    languages = languages_of(_list(form, "languages"))
     language = _text(form, "language") or (languages[0] if len(languages) == 1 else "")
     hotwords = [word.strip() for name in ("hotwords", "keywords") for word in _list(form, name)]
     if len(hotwords) > 200 or any(len(word) > 64 for word in hotwords):
@@ -92,6 +95,7 @@ def wanted(form: FormData) -> Wanted:
         file.file,
         _text(form, "model"),
         language_of(language),
+        languages,
         _text(form, "prompt")[-4000:],
         tuple(word for word in hotwords if word),
         format,

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from streaming.access.privacy import kept
 from streaming.access.quota import Lease
 from streaming.kept.restore import Place
-from streaming.wire.language import language_of
+from streaming.wire.language import language_of, languages_of
 from streaming.wire.messages import Start
 
 from .live import Live
@@ -27,7 +27,7 @@ def begin(
 ) -> tuple[Entry, Live]:
     """A new session, with the place that `lease` is among those of its key; `token` and `guest` as
     `Sessions.open` takes them, `traceparent` is the client's own trace. Raises `WireError`."""
-    likely = tuple(code for name in start.languages if (code := language_of(name)))
+    likely = languages_of(start.languages)
     start = replace(start, language=language_of(start.language), languages=likely)
     try:
         entry = services.sessions.open(token, kept(start, services.redact), guest, recording=services.batch)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from .errors import ProtocolError, shown
+from .messages import LANGUAGES
 
 REMEDY = "use an ISO 639 code such as en, or leave it out to have it detected"
 
@@ -30,3 +32,17 @@ def language_of(tag: object) -> str | None:
     if not re.fullmatch(r"[a-z]{2,3}", code):
         raise ProtocolError("bad_field", f"language: {shown(str(tag), 40)}: {REMEDY}", field="language")
     return _TODAY.get(code, code)
+
+
+def languages_of(tags: Iterable[object], field: str = "languages") -> tuple[str, ...]:
+    """The codes of the languages to expect, each once. Raises `ProtocolError` naming `field` for what is no
+    language, and for more than `LANGUAGES`."""
+    try:
+        codes = tuple(dict.fromkeys(code for tag in tags if (code := language_of(tag))))
+    except ProtocolError as error:
+        raise ProtocolError(error.code, error.message.replace("language", field, 1), field=field) from None
+    if len(codes) > LANGUAGES:
+        raise ProtocolError(
+            "bad_field", f"{field}: {len(codes)} are too many: use at most {LANGUAGES}", field=field
+        )
+    return codes

@@ -75,6 +75,9 @@ class Track(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 Hotword = Annotated[str, Meta(min_length=1, max_length=64)]
 
 
+LANGUAGES = 16
+"""So many languages may be expected."""
+
 Language = Annotated[str, Meta(pattern=r"\A[a-z]{2,3}\Z")]
 
 
@@ -85,7 +88,7 @@ class Start(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True,
     audio: AudioFormat = AudioFormat()
     language: Language | None = None
     """ISO 639 code; None lets the server hear which language it is."""
-    languages: Annotated[tuple[Language, ...], Meta(max_length=16)] = ()
+    languages: Annotated[tuple[Language, ...], Meta(max_length=LANGUAGES)] = ()
     """Those to expect where `language` is left out: too short a stretch to be sure of is heard as one of
     them. Others are still detected; those that the engine does not know are no help."""
     context: Annotated[str, Meta(max_length=4_000)] = ""

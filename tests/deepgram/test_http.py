@@ -15,6 +15,7 @@ import pytest
 from engine.contract import EngineError, Hypothesis, RecognitionTask, Word
 from engine.fake import FakeEncoder, FakeRecognizer, FakeScript, say, words_of
 from streaming.access.keys import Scope
+from tests.streaming.test_hotwords import Listening
 from tests.support.keys import KEYS, READ, SPEAK, bearer, key, locked
 from tests.support.recordings import recorded
 from tests.support.server import Running, server
@@ -186,6 +187,15 @@ async def test_a_language_is_detected_only_where_nobody_told_it() -> None:
         told = await ask(running, wav("xxxx" * 6 + "..."), "language=de-AT&detect_language=true")
     assert heard(nobody) == "fr"
     assert heard(told) is None
+
+
+async def test_the_engine_is_told_which_languages_to_expect() -> None:
+    engine = Listening()
+    async with server(recognizer=engine) as running:
+        answer = await ask(running, query="detect_language=en&detect_language=es-419")
+        wrong = await ask(running, query="detect_language=English")
+    assert (answer.status_code, engine.likely) == (200, {("en", "es")})
+    assert (wrong.status_code, "detect_language: English" in wrong.text) == (400, True)
 
 
 async def test_silence_is_an_answer_too() -> None:

@@ -332,6 +332,28 @@ def test_the_beta_shape_is_answered_in_kind() -> None:
     assert (start.language, start.context) == ("en", "before")
 
 
+@pytest.mark.parametrize(
+    ("said", "language", "expected"),
+    [
+        ({"languages": ["en-US", "de"]}, None, ("en", "de")),
+        ({"languages": ["cmn"]}, "zh", ("zh",)),
+        ({"language": "fr", "languages": ["en", "de"]}, "fr", ("en", "de")),
+        ({"languages": ["Klingon", "en"]}, None, ()),
+        ({"languages": {"en": 1}}, None, ()),
+        ({"languages": [1, [], None] * 100_000}, None, ()),
+    ],
+)
+def test_languages_to_expect_are_passed_on(
+    said: dict[str, Any], language: str | None, expected: tuple[str, ...]
+) -> None:
+    spoken = dialect()
+    list(spoken.greet())
+    list(spoken.hear(update(format={"type": "audio/pcmu"}, transcription=said)))
+    start = next(iter(spoken.hear(append(b"\xff" * HELD))))
+    assert isinstance(start, Start)
+    assert (start.language, start.languages) == (language, expected)
+
+
 def test_options_that_cannot_be_had_are_ignored_and_counted() -> None:
     wishes = Wishes()
     ignored = wishes.update(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from streaming.dialects.lenient import DEPTH, HOTWORDS, hotwords_of, json_of
 from streaming.dialects.query import Query
 from streaming.wire.errors import ProtocolError
+from streaming.wire.language import languages_of
 
 
 def test_values_and_what_nobody_asked_for() -> None:
@@ -71,6 +72,15 @@ def test_what_is_nested_without_end_is_refused(nest: str) -> None:
         json_of(text)
     with pytest.raises(ProtocolError, match=r"deeper|no JSON"):
         json_of('{"a":' + "[" * 100_000 + "]" * 100_000 + "}")
+
+
+def test_languages_to_expect_are_codes_each_once() -> None:
+    assert languages_of(["en-US", "cmn", "EN", "", None, "de_AT"]) == ("en", "zh", "de")
+    with pytest.raises(ProtocolError, match=r"^detect_language: English: use an ISO 639") as wrong:
+        languages_of(["en", "English"], "detect_language")
+    assert wrong.value.field == "detect_language"
+    with pytest.raises(ProtocolError, match=r"^languages: 17 are too many: use at most 16"):
+        languages_of(f"a{chr(97 + n)}" for n in range(17))
 
 
 def test_hotwords_are_what_a_session_takes() -> None:

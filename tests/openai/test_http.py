@@ -27,6 +27,7 @@ from streaming.openai.routes import _Events
 from streaming.sessions.admission import Admission
 from streaming.sessions.registry import Sessions
 from streaming.settings import AdmissionSettings, LimitSettings, ServerSettings
+from tests.streaming.test_hotwords import Listening
 from tests.support.keys import KEYS, READ, SPEAK, bearer, key, locked
 from tests.support.recordings import recorded
 from tests.support.server import Running, listening, server
@@ -136,6 +137,13 @@ async def test_who_takes_no_events_is_cut_off_and_frees_its_place() -> None:
     assert freed.is_set()
 
 
+async def test_the_engine_is_told_which_languages_to_expect() -> None:
+    engine = Listening()
+    async with server(recognizer=engine) as running:
+        answer = await ask(running, languages="en-US, cmn")
+    assert (answer.status_code, engine.likely) == (200, {("en", "zh")})
+
+
 async def test_a_translation_is_english_in_all_formats() -> None:
     script = FakeScript(translates=True, language="fr")
     async with server(script, services={"encoder": FakeEncoder()}) as running:
@@ -171,6 +179,7 @@ async def test_who_cannot_translate_says_so() -> None:
         (b"", {}, "file"),
         (None, {"response_format": "xml"}, "response_format"),
         (None, {"language": "klingonish"}, "language"),
+        (None, {"languages": "en,klingonish"}, "languages"),
         (None, {"timestamp_granularities": "letter"}, "timestamp_granularities"),
     ],
 )
