@@ -22,6 +22,7 @@ from engine.policies.opening import OMNI, named_of, open_named, open_serving
 from engine.policies.serving import ModelFacts
 from engine.tuning import Row, see
 
+from .child import run
 from .compat import adapt_flags, installed
 from .flags import (
     LaunchSettings,
@@ -212,7 +213,7 @@ def _omni(
 
 
 def _serve(command: list[str], added: dict[str, str]) -> int:
-    return _ended(subprocess.run(command, env=os.environ | added, check=False).returncode)
+    return _ended(run(command, os.environ | added))
 
 
 def _ended(status: int) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.policies.serving import ModelFacts
+from engine.sglang.child import run
 from engine.sglang.flags import LaunchSettings, Machine
 
 from . import versions
@@ -112,9 +113,7 @@ def serve(
     with tempfile.TemporaryDirectory(prefix="seamscribe-omni-") as place:
         config = Path(place) / "config.json"
         config.write_text(json.dumps(described(environment, pipeline, folder, stage)), "utf-8")
-        return subprocess.run(
-            command(environment, config, settings, extra), env=dict(os.environ), check=False
-        ).returncode
+        return run(command(environment, config, settings, extra), os.environ)
 
 
 def described(environment: Environment, pipeline: str, folder: Path, stage: Stage) -> dict[str, object]:
