@@ -5,6 +5,7 @@ e:ID         hash: key of the log -> number (8 bytes, big-endian) and state
 o:ID         set: ids of its deliveries
 created, ended, open   sorted sets of ids, by time
 size         bytes of all events
+g:ID         string: it was deleted before it had ended, its process frozen, say; expires by itself
 d:ID         hash: a delivery; deliveries, due: sorted sets of their ids, by time
 usage:DAY    hash: process and key -> samples
 seats:KEY    hash: process -> sessions of that key which it has
@@ -26,6 +27,7 @@ end
 WRITE = """
 local p, id, process, fence, created = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local row, log = p .. 's:' .. id, p .. 'e:' .. id
+if redis.call('EXISTS', p .. 'g:' .. id) == 1 then return -1 end
 if created ~= '' and redis.call('EXISTS', row) == 0 then
   redis.call('HSET', row, 'owner', process, 'fence', fence, 'size', 0)
   redis.call('ZADD', p .. 'created', created, id)
@@ -72,7 +74,7 @@ for _ = 1, tonumber(take()) do
 end
 return 1
 """
-"""Of one session: 1 written, 0 there is none, -1 another process has claimed it."""
+"""Of one session: 1 written, 0 there is none, -1 another process has claimed it, or deleted it."""
 
 CLAIM = """
 local row = KEYS[1] .. 's:' .. ARGV[1]
@@ -98,6 +100,9 @@ for _, d in ipairs(redis.call('SMEMBERS', p .. 'o:' .. id)) do forget(p, d) end
 redis.call('DEL', p .. 'e:' .. id, p .. 'o:' .. id)
 for _, list in ipairs({'created', 'ended', 'open'}) do redis.call('ZREM', p .. list, id) end
 if not size then return 0 end
+if redis.call('HEXISTS', p .. 's:' .. id, 'ended') == 0 then
+  redis.call('SET', p .. 'g:' .. id, 1, 'EX', 86400)
+end
 redis.call('DECRBY', p .. 'size', size)
 return redis.call('DEL', p .. 's:' .. id)
 """

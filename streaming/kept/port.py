@@ -22,7 +22,7 @@ class Written:
     dropped: int = 0
     """Deliveries that went for want of room."""
     lost: frozenset[str] = frozenset()
-    """Sessions of which nothing was written, for another process has claimed them."""
+    """Sessions of which nothing was written, for another process has claimed or deleted them."""
     missing: frozenset[str] = frozenset()
     """Sessions of which nothing was written, for the store has them no more."""
 
