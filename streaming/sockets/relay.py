@@ -35,6 +35,9 @@ HOPPED = (HOP.encode(), b"1")
 REACH_S = 3.0
 """So long another process may take to be reached, and to say yes."""
 
+ANSWER_S = 10.0
+"""So long until its answer begins: a frozen one is connected to, and is known for dead only by and by."""
+
 QUIET_S = 60.0
 """And so long between two pieces of an answer."""
 
@@ -256,7 +259,7 @@ class _Exchange:
         begun = False
         while True:
             try:
-                event = await self._next()
+                event = await self._next(QUIET_S if begun else ANSWER_S)
             except (OSError, TimeoutError, h11.RemoteProtocolError) as error:
                 if not begun:
                     raise Unreachable(f"{self._address}: {error}") from None
@@ -272,9 +275,9 @@ class _Exchange:
                 await send({"type": "http.response.body", "body": b""})
                 return
 
-    async def _next(self) -> object:
+    async def _next(self, patience_s: float) -> object:
         while (event := self._line.next_event()) is h11.NEED_DATA:
-            async with asyncio.timeout(QUIET_S):
+            async with asyncio.timeout(patience_s):
                 self._line.receive_data(await self._reader.read(65_536))
         return event
 

@@ -11,6 +11,7 @@ import pytest
 
 from engine.fake import FakeRecognizer
 from streaming.settings import LimitSettings
+from streaming.sockets import relay
 from streaming.sockets.relay import Relay
 from tests.support.services import services_of
 from tests.support.waiting import until
@@ -100,6 +101,17 @@ async def test_who_does_not_answer_is_asked_again_later(said: bytes) -> None:
         await (asking := Asking()).of(there)
     assert asking.status == 503
     assert (b"retry-after", b"1") in asking.sent[0]["headers"]
+
+
+async def test_who_is_frozen_is_asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()  # as the kernel does for it
+
+    monkeypatch.setattr(relay, "ANSWER_S", 0.05)
+    async with far(answer) as there, asyncio.timeout(30):
+        await (asking := Asking()).of(there)
+        assert asking.status == 503
+        await until(lambda: there.connected == 0)
 
 
 @pytest.mark.parametrize("head", [b"content-length: 9", b"transfer-encoding: chunked"])
