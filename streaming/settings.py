@@ -1,5 +1,5 @@
 """One frozen tree of settings, read once: defaults, then a TOML file, then the environment, then the
-command line. The only reader of files and environment.
+command line. Nothing else of the service reads the environment.
 
 Three numbers that must not be mixed up live in three places: `engine.max_window_s` is what the *model*
 may be given in one request, `session.window_s` what the *scheduler* wants to give it, and `limits.*` what

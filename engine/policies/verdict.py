@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.contract import SAMPLE_RATE, Finish, Hypothesis, RecognitionTask, Word, join
+from engine.contract import SAMPLE_RATE, Audio, Finish, Hypothesis, RecognitionTask, Word, join
 from engine.guards import MAX_PERIOD, Alarm, Finished, inspect
 from engine.spread import audible_s
 from engine.units import letters
@@ -28,6 +28,11 @@ ALONE_S = 60.0
 missing end makes the output a cut one."""
 
 
+def silent(audio: Audio) -> bool:
+    """Whether it holds no words; models make some up of such audio."""
+    return float(np.abs(audio).max(initial=0.0)) <= QUIET
+
+
 def judged(task: RecognitionTask, reply: Reply, heard: Hypothesis) -> tuple[Hypothesis, Alarm | None]:
     """`heard` with the words and the finish it deserves, and what was wrong."""
     long = len(task.audio) > ALONE_S * SAMPLE_RATE
@@ -38,12 +43,11 @@ def judged(task: RecognitionTask, reply: Reply, heard: Hypothesis) -> tuple[Hypo
     if heard.finish is Finish.LOOP:
         return heard, Alarm.LOOP
     last = heard.words[-1].end if heard.words else None
-    quiet = float(np.abs(task.audio).max(initial=0.0)) <= QUIET
     output = Finished(
         text=join(heard.words),
         full=reply.full or heard.finish is Finish.LENGTH,
         audio_s=len(task.audio) / SAMPLE_RATE,
-        speech_s=0.0 if quiet else None,
+        speech_s=0.0 if silent(task.audio) else None,
         # What can be heard behind the last word, not how late it is heard: pauses are no lost text.
         speech_end_s=None if last is None else _after(task, last) + (last - task.start) / SAMPLE_RATE,
         last_s=None if last is None else (last - task.start) / SAMPLE_RATE,

@@ -26,7 +26,7 @@ from engine.contract import (
 )
 from engine.guards import Alarm, TokenGuard
 from engine.policies.serving import Ask, Follower, Reply, ServingPolicy
-from engine.policies.verdict import judged
+from engine.policies.verdict import judged, silent
 from engine.tuning import Tally, logger
 
 from .halves import LEAST, halves, joined
@@ -42,8 +42,6 @@ LONG_S = 60.0
 """What a request over more audio will take is logged."""
 BEYOND_S = 30.0
 """An output whose times lie so far behind its audio tells of nothing any more."""
-SILENCE_PEAK = 1e-4
-"""Audio that never exceeds this (-80 dBFS) is not sent: it holds no words, and models make some up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +114,7 @@ class SglangRecognizer:
         if self._closed:
             raise EngineError("closed", "the engine is shut down", retryable=False)
         self._check(task)
-        if float(np.abs(task.audio).max(initial=0.0)) <= SILENCE_PEAK:
+        if silent(task.audio):
             return Hypothesis((), no_speech=1.0)
         per_second = self._settings.deadline_per_audio_s
         limit = max(self._settings.deadline_s, per_second * len(task.audio) / SAMPLE_RATE)

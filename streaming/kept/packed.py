@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET
 
+from streaming.wire.lines import joined
 from streaming.wire.messages import Segment, Word
 
 
@@ -75,7 +76,6 @@ def unpack(data: bytes) -> Segment:
         )
         for w in packed.words
     )
-    text = "".join(w.text if w.space is False else f" {w.text}" for w in words).strip()
     return Segment(
         seq=0,
         id=packed.id,
@@ -84,7 +84,7 @@ def unpack(data: bytes) -> Segment:
         start_ms=packed.start_ms,
         end_ms=packed.end_ms,
         speaker=packed.speaker,
-        text=text,
+        text=joined(words),
         words=words,
         partial="",
         final=True,
