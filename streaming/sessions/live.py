@@ -67,10 +67,7 @@ class Live:
         self._again: set[str] = set()
         self._fault: WireError | None = None
         self._abandoned = self._gone = False
-        self._closed = False
-        self._working = False
-        self._ending = False
-        self._paused = False
+        self._closed = self._working = self._ending = self._paused = False
         self._eased = asyncio.Event()
         self._ended = asyncio.Event()
         entry.live, entry.renamer = self, self.rename
@@ -304,10 +301,11 @@ class Live:
         while True:
             due = self._loop.time() + TICK_S
             await asyncio.sleep(TICK_S)
-            dispatcher = self._services.dispatcher
-            dispatcher.late(self._loop.time() - due)
+            dispatcher, now = self._services.dispatcher, self._loop.time()
+            dispatcher.late(now - due)
+            # While this process stood still nobody was heard who spoke, or came back.
+            self._heard, self._left = self._heard + now - due, self._left + now - due
             self._meeting.stretch(dispatcher.stretch, brief=dispatcher.brief)
-            now = self._loop.time()
             self._note_progress()
             if self._client is None:
                 if now - self._left >= limits.resume_s and not self._abandoned:

@@ -19,7 +19,7 @@ from streaming.sessions.live import TICK_S
 from streaming.sessions.services import settings_for
 from streaming.wire.messages import Options, Start
 from tests.support.sound import expected, s16, speech
-from tests.support.virtual import settle
+from tests.support.virtual import VirtualLoop, settle
 from tests.support.world import END, START, World, check_end, committed, live, serving
 
 
@@ -413,6 +413,35 @@ def test_activity_is_told_where_it_is_wanted() -> None:
         assert not_wanted.of("activity") == []
         for channel in (wanted, not_wanted):
             check_end(channel, audio.size)
+
+    serving(body)
+
+
+def test_while_the_server_is_frozen_nobody_is_silent_nor_stays_away() -> None:
+    """Stopped for an hour, and continued: whoever speaks on, or comes back then, has its session."""
+
+    async def body(world: World) -> None:
+        speaking, away = world.client(), world.client()
+        for channel in (speaking, away):
+            channel.say(START)
+            await live(channel, speech("xxx."))
+        away.cut()
+        await asyncio.sleep(1)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        loop.freeze(3600)
+        await asyncio.sleep(2)
+        await live(speaking, speech("xx."))
+        back = world.client()
+        ready = away.sent[0]
+        back.say({"type": "resume", "session": ready["session"], "token": ready["token"], "last_seq": 0,
+                  "next_sample": 0})  # fmt: skip
+        for channel in (speaking, back):
+            channel.say(END)
+        await world.all_done()
+        assert (speaking.closed, back.closed) == ((1000, "done"), (1000, "done"))
+        assert committed(speaking) == expected("xxx.xx.")
+        assert committed(back) == expected("xxx.")
 
     serving(body)
 

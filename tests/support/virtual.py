@@ -36,6 +36,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._virtual.waited
 
+    def freeze(self, seconds: float) -> None:
+        """The process is stopped for so long, as by SIGSTOP: time passes, and nothing runs."""
+        self._virtual.waited += seconds
+
     def spend(self, seconds: float) -> None:
         """The process is at work for so long, and nothing else is done meanwhile."""
         self._virtual.waited += seconds
