@@ -12,6 +12,7 @@ from typing import cast
 from streaming.background import background
 from streaming.kept.asking import Asking
 from streaming.kept.journal import Journal
+from streaming.observe.hygiene import short
 
 from .redis_store import PREFIX, RedisStore
 
@@ -80,7 +81,7 @@ class Membership:
     async def _beat(self) -> None:
         try:
             for session in await asyncio.to_thread(self._renew):
-                logger.warning("session %(session)s goes on elsewhere", {"session": session[:8]})
+                logger.warning("session %(session)s goes on elsewhere", {"session": short(session)})
                 self._journal.forget(session)
             self._journal.away = False
         except self._store.failures as error:

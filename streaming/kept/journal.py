@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from streaming.observe.hygiene import short
 from streaming.observe.metrics import Metrics
 from streaming.wire.messages import Start
 
@@ -166,7 +167,7 @@ class Journal:
         self._metrics.journal_lost.add()
         logger.error(
             "journal: session %(session)s is not kept any further: too much waits for the disk",
-            {"session": session[:8]},
+            {"session": short(session)},
         )
 
     def late(self) -> None:
@@ -244,7 +245,7 @@ class Journal:
         if recorder is None or states is None:
             return False
         logger.warning(
-            "journal: the store has lost session %(session)s: it is written anew", {"session": session[:8]}
+            "journal: the store has lost session %(session)s: it is written anew", {"session": short(session)}
         )
         recorder.anew()
         for key, seq, state in states:  # nothing is announced again: webhooks were told, or wait below

@@ -16,6 +16,12 @@ from datetime import UTC, datetime
 
 STRUCK = "***"
 
+
+def short(id: str) -> str:
+    """Enough of a session's id to find it in a log; whoever knows the whole may read the transcript."""
+    return id[:8]
+
+
 _FIELDS = r"token|read_token|api[_-]?key|key|secret|password|jwt|auth_id|authorization"
 _HEADERS = r"(?:proxy-)?authorization|sec-websocket-protocol|cookie|x-api-key|kyutai-api-key|query_string"
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (

@@ -25,6 +25,7 @@ from streaming.version import version
 from streaming.wire.errors import CloseCode
 from streaming.wire.messages import Receipt
 
+from .hygiene import short
 from .tracing import TracingSettings
 
 CLOSE_S = 5.0
@@ -61,7 +62,7 @@ class OtelTracing:
             "session",
             TraceContextTextMapPropagator().extract(carrier),
             SpanKind.SERVER,
-            {**self._engine, "seamscribe.session": session[:8]},
+            {**self._engine, "seamscribe.session": short(session)},
         )
         trace = self._live[session] = OtelTrace(self, session, span)
         return trace

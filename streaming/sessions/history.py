@@ -19,6 +19,7 @@ from streaming.kept.recorder import Recorder
 from streaming.kept.recordings import Recording, Recordings
 from streaming.kept.restore import LIFE, Place, freeze, log_of, receipt, revive, skip
 from streaming.kept.stored import Damaged, Stored, Summary
+from streaming.observe.hygiene import short
 from streaming.observe.metrics import Metrics
 from streaming.settings import JournalSettings
 from streaming.wire.errors import told
@@ -26,7 +27,6 @@ from streaming.wire.messages import Start
 
 from .beginning import set_going
 from .delays import count
-from .live import short
 from .registry import Entry, Outcome
 from .services import Services, ready_for
 

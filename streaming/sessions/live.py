@@ -22,6 +22,7 @@ from streaming.errors import Expired, IdleClient, InternalFault, Restarting
 from streaming.kept.remembering import encode
 from streaming.kept.restore import Place
 from streaming.kept.transcripts import present
+from streaming.observe.hygiene import short
 from streaming.wire.errors import ProtocolError, WireError, told
 from streaming.wire.messages import Alive, Audio, ClientMessage, End, Flush, Hotwords, Start
 
@@ -391,8 +392,3 @@ def after_end(message: ClientMessage) -> ProtocolError:
     """The refusal of what comes when no more may come."""
     name = type(message).__name__.lower()
     return ProtocolError("after_end", f"{name} came after end: nothing may follow end")
-
-
-def short(id: str) -> str:
-    """Enough of a session's id to find it in a log; whoever knows the whole may read the transcript."""
-    return id[:8]

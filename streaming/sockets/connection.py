@@ -18,9 +18,10 @@ from streaming.access import tokens
 from streaming.access.auth import Caller
 from streaming.access.keys import Scope
 from streaming.errors import InternalFault, Replaced, Restarting, ResumeRefused, SlowReader
+from streaming.observe.hygiene import short
 from streaming.sessions.attendance import attend
 from streaming.sessions.beginning import begin
-from streaming.sessions.live import Live, after_end, short
+from streaming.sessions.live import Live, after_end
 from streaming.sessions.ports import Peers
 from streaming.sessions.registry import Entry
 from streaming.sessions.services import Services

@@ -10,7 +10,7 @@ from streaming.access.auth import Caller
 from streaming.access.keys import Scope
 from streaming.background import first_of
 from streaming.errors import InternalFault, NothingLive, ReadRefused, Restarting, SlowReader, TooManyReaders
-from streaming.sessions.live import short
+from streaming.observe.hygiene import short
 from streaming.sessions.registry import Entry
 from streaming.sessions.services import Services
 from streaming.wire.codec import Codec
