@@ -14,7 +14,7 @@ from streaming.errors import Unreadable
 from streaming.kept.asking import Asking
 from streaming.kept.port import SessionStore
 
-from .redis_store import RedisStore
+from .redis_store import RedisStore, executed
 
 logger = logging.getLogger("seamscribe")
 
@@ -44,7 +44,7 @@ class SharedBooks:
         pipe = self._store.redis.pipeline(transaction=False)
         for key, count in sessions.items():
             self._store.seats(pipe, key, count)
-        pipe.execute()
+        executed(pipe)
 
 
 class SharedTickets:

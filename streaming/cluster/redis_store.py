@@ -122,7 +122,7 @@ class RedisStore:
             pipe.delete(f"{PREFIX}usage:{day - 2}")
         for id in batch.left:
             self.run("RELEASE", id, fences[id], on=pipe)
-        results = pipe.execute()
+        results = executed(pipe)
         lost, missing = (
             frozenset(id for id, result in zip(ids, results, strict=False) if result == why)
             for why in (-1, 0)
@@ -179,7 +179,7 @@ class RedisStore:
         with self.redis.pipeline(transaction=True) as pipe:
             pipe.hmget(f"{PREFIX}s:{session}", FIELDS)
             pipe.hvals(f"{PREFIX}e:{session}")
-            row, events = pipe.execute()
+            row, events = executed(pipe)
         created, ended, token, read, start, progress, voices, key = row
         if created is None:
             return None
@@ -249,7 +249,7 @@ class RedisStore:
         pipe = self.redis.pipeline(transaction=False)
         for id in ids:
             pipe.hmget(f"{PREFIX}s:{id}", fields)
-        rows: list[list[Any]] = pipe.execute()
+        rows: list[list[Any]] = executed(pipe)
         return rows
 
     # -- webhooks --------------------------------------------------------------------------------
@@ -268,6 +268,16 @@ class RedisStore:
 
     def tried(self, id: str, again: int | None) -> None:
         self.run("TRIED", id, "" if again is None else again)
+
+
+def executed(pipe: Any) -> list[Any]:
+    """What the commands of a pipeline answer. Raises the first error as Redis told it: its library would add
+    the command, and with it the ids of sessions, which belong into no log."""
+    results: list[Any] = pipe.execute(raise_on_error=False)
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+    return results
 
 
 def _changes(batch: Batch) -> dict[str, list[Any]]:

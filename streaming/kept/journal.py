@@ -328,7 +328,13 @@ class Journal:
 def cause_of(error: Exception) -> str:
     """Why the disk fails, in a word for the metric."""
     text = str(error).lower()
-    for cause, sign in (("full", "full"), ("locked", "locked"), ("read_only", "readonly"), ("io", "i/o")):
+    for cause, sign in (
+        ("full", "full"),
+        ("full", "maxmemory"),
+        ("locked", "locked"),
+        ("read_only", "readonly"),
+        ("io", "i/o"),
+    ):
         if sign in text:
             return cause
     return "other"

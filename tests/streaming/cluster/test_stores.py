@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from streaming.kept.journal import cause_of
 from streaming.kept.port import SessionStore
 from streaming.kept.store import Store
 from streaming.kept.stored import Batch, Delivery, Progress
@@ -215,6 +216,26 @@ def test_what_redis_lost_is_told_and_can_be_written_anew(url: str) -> None:
     assert found is not None
     assert "new" in str(found.states)
     assert [summary.elsewhere for summary in a.page(9)] == [False], "nobody of them lives"
+
+
+def test_what_fails_is_told_without_the_session_it_is_about() -> None:
+    """Whoever knows an id may read, so none goes into a log."""
+    with redis_server("--maxmemory", "1") as url:
+        store = shared(url)
+        with pytest.raises(store.failures, match="maxmemory") as full:
+            written(store, "secret-id")
+        assert cause_of(full.value) == "full"
+        store.redis.config_set("maxmemory", 0)
+        store.redis.set(f"{PREFIX}s:secret-id", "damaged")
+        store.redis.zadd(f"{PREFIX}open", {"secret-id": 1})
+        store.redis.zadd(f"{PREFIX}created", {"secret-id": 1})
+        told = [str(full.value)]
+        for ask in (lambda: store.load("secret-id"), store.unfinished, lambda: store.page(9)):
+            with pytest.raises(store.failures, match="WRONGTYPE") as wrong:
+                ask()
+            told.append(str(wrong.value))
+        store.close()
+    assert "secret-id" not in "".join(told)
 
 
 @pytest.mark.parametrize("policy", ["noeviction", "allkeys-lru", "volatile-ttl"])
