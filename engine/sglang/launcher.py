@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -226,13 +226,20 @@ def _ended(status: int) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="seamscribe engine", description=__doc__)
     parser.add_argument("model", help="a packaged model's name, or a Hugging Face model folder")
-    parser.add_argument("--port", type=int, default=30000)
-    parser.add_argument("--running", type=int, default=256, help="requests decoded at once")
-    parser.add_argument("--chunk", type=int, default=2048, help="prefill tokens between two decode steps")
-    parser.add_argument("--tokenizers", type=int, default=1, help="front-end processes")
-    parser.add_argument("--memory-fraction", type=float, default=None)
+    parser.add_argument("--port", type=_number(int, 1, 65_535), default=30000)
+    running, chunk, front = _number(int, 1, 8192), _number(int, 1, 1 << 20), _number(int, 1, 128)
+    parser.add_argument("--running", type=running, default=256, help="requests decoded at once")
+    parser.add_argument("--chunk", type=chunk, default=2048, help="prefill tokens between two decode steps")
+    parser.add_argument("--tokenizers", type=front, default=1, help="front-end processes")
     parser.add_argument(
-        "--recording", type=float, default=0.0, metavar="S", help="refuse unless S seconds fit in one request"
+        "--memory-fraction", type=_number(float, 0.05, 0.99), help="share of the GPU's memory to take"
+    )
+    parser.add_argument(
+        "--recording",
+        type=_number(float, 0, 86_400),
+        default=0.0,
+        metavar="S",
+        help="refuse unless S seconds fit in one request",
     )
     parser.add_argument(
         "--environment",
@@ -242,6 +249,21 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--full-window", action="store_true", help="encode the full window always")
     parser.add_argument("--print", action="store_true", help="show the command and what fits; start nothing")
     return parser
+
+
+def _number(kind: type[int] | type[float], least: float, most: float) -> Callable[[str], float]:
+    """Reads an argument from `least` to `most`: another one SGLang would refuse after minutes, if at all."""
+
+    def read(text: str) -> float:
+        try:
+            number = kind(text)
+        except ValueError:
+            number = kind(most + 1)
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} cannot be: use {least:g} to {most:g}")
+        return number
+
+    return read
 
 
 def _split(argv: list[str]) -> tuple[list[str], bool, list[str]]:

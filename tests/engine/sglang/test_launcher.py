@@ -42,6 +42,29 @@ def test_what_cannot_work_is_refused(
     assert shown.out == ""
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("--port", "0", "use 1 to 65535"),
+        ("--port", "99999", "use 1 to 65535"),
+        ("--running", "0", "use 1 to 8192"),
+        ("--running", "many", "use 1 to 8192"),
+        ("--chunk", "-1", "use 1 to"),
+        ("--tokenizers", "0", "use 1 to 128"),
+        ("--memory-fraction", "5", "use 0.05 to 0.99"),
+        ("--memory-fraction", "nan", "use 0.05 to 0.99"),
+        ("--recording", "-5", "use 0 to 86400"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused_before_anything_starts(
+    name: str, value: str, remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        launcher.main(["tiny.en", "--print", f"{name}={value}"])
+    assert ended.value.code == 2
+    assert f"argument {name}: '{value}' cannot be: {remedy}" in capsys.readouterr().err
+
+
 def test_models_of_the_other_server_and_unknown_ones_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert launcher.main(["moss_td", "--print"]) == 2
     assert "name the folder of its weights" in capsys.readouterr().err
