@@ -81,17 +81,20 @@ class Recorder:
 
     async def on_disk(self, seq: int) -> None:
         """Return once everything up to number `seq` is on disk: then a crash cannot take back what was said.
-        Not later than `HOLD_S`, and at once while the disk fails."""
-        if seq <= self._seq or self._over or self._journal.stuck:
+        Not later than `HOLD_S`, and at once while the disk fails, but for what `Journal.sure` takes."""
+        if seq <= self._seq or self._over:
             return
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append((seq, waiter))
-        done, _ = await asyncio.wait([waiter], timeout=HOLD_S)
-        if not done:
-            waiter.cancel()
-            self._journal.late()
-            if self._journal.sure is not None:
-                await self._journal.sure()
+        if not self._journal.stuck:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append((seq, waiter))
+            done, _ = await asyncio.wait([waiter], timeout=HOLD_S)
+            if seq <= self._seq or self._over:
+                return
+            if not done:
+                waiter.cancel()
+                self._journal.late()
+        if self._journal.sure is not None:
+            await self._journal.sure()
 
     def anew(self) -> None:
         """The store has lost the session: write it as if it began now, but for what it said."""

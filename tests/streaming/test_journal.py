@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sqlite3
 import time
@@ -164,6 +165,30 @@ async def test_a_slow_disk_holds_a_message_up_once_and_then_none(tmp_path: Path)
         assert metrics.journal_late.value() == 1
         disk._lock.release()
         await until(lambda: not journal.stuck)
+
+
+async def test_nobody_is_told_anything_before_it_is_sure_whose_session_it_is(tmp_path: Path) -> None:
+    """A process that was frozen may have lost its sessions: one message that waits for a slow store finds
+    out, and so must all others, which do not wait for it any more."""
+    async with journaling(tmp_path) as (journal, disk, _):
+        recorder = begun(journal)
+        await recorder.on_disk(0)
+        disk.fails = "frozen"
+        recorder.put("named:1", 1, Named(0, 1, "Ann"))
+        known = asyncio.Event()
+
+        async def sure() -> None:
+            await known.wait()
+
+        journal.sure = sure
+        first = asyncio.create_task(recorder.on_disk(1))  # is let go as the disk fails
+        await until(lambda: journal.stuck)
+        second = asyncio.create_task(recorder.on_disk(1))
+        await asyncio.sleep(0.05)
+        assert not first.done()
+        assert not second.done()
+        known.set()
+        await asyncio.gather(first, second)
 
 
 async def test_while_the_disk_fails_what_waits_is_bounded(
