@@ -57,7 +57,8 @@ class WhisperServing:
             input_ids=ids,
             temperature=plan.rung.temperature,
             repetition_penalty=plan.rung.repetition_penalty,
-            custom={"window_s": WINDOW_S} if task.priority in _LASTING else {},
+            custom=({"window_s": WINDOW_S} if task.priority in _LASTING else {})
+            | ({"goes_on": 1.0} if plan.goes_on else {}),
             language=language,
             detects=detects,
             logprobs=detects,

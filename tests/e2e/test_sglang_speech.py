@@ -11,6 +11,7 @@ import signal
 from collections.abc import Awaitable, Callable, Iterable
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -118,6 +119,7 @@ async def test_english_over_http() -> None:
         await conforms(recognizer)
         found = await heard(recognizer, [audio for audio, _ in clips])
         await forced_words_are_continued(recognizer, clips[0][0])
+        await speech_behind_known_words_is_heard(recognizer, [audio for audio, _ in clips[4:7]])
         await a_disconnect_reaches_the_engine(recognizer, lambda: counted(child.url), clips[0][0])
         await sessions_agree(recognizer, "tiny.en", "en", [audio for audio, _ in clips[:5]])
         await recognizer.close()
@@ -179,6 +181,23 @@ async def forced_words_are_continued(recognizer: SglangRecognizer, audio: Audio)
     other = (await recognizer.recognize(task(102, audio, prefix=wrong))).words
     # Whatever it says after words that nobody said, it does not say them again.
     assert not join(other).startswith(("Quite", "different"))
+
+
+async def speech_behind_known_words_is_heard(recognizer: SglangRecognizer, clips: list[Audio]) -> None:
+    """The model ends where the known sentence does, unless it is told that somebody goes on; all are asked at
+    once, so that those that are told share a batch with those that are not."""
+    asked = []
+    for number, (audio, behind) in enumerate(pairwise(clips)):
+        before = audio[-5 * 16_000 :]
+        known = (await recognizer.recognize(task(110 + number, before))).words
+        both = np.concatenate([before, np.zeros(16_000, np.float32), behind[: round(1.2 * 16_000)]])
+        asked += [
+            task(120 + 10 * number + bool(voiced), both, prefix=known, voiced=voiced, priority=Priority.FIRST)
+            for voiced in (0, 16_000)
+        ]
+    found = await asyncio.gather(*map(recognizer.recognize, asked))
+    assert [bool(reply.words) for reply in found] == [False, True, False, True]
+    assert join(found[-1].words).startswith("Then said")
 
 
 async def counted(url: str) -> float:

@@ -10,7 +10,7 @@ import pytest
 from engine.contract import Finish, Priority, RecognitionTask, Word, join
 from engine.guards import Alarm
 from engine.policies.serving import Reply
-from engine.policies.whisper import POSITIONS, WhisperPolicy
+from engine.policies.whisper import GOES_ON, POSITIONS, WhisperPolicy
 from engine.policies.whisper_serving import WhisperServing
 from engine.tokens import FileTokens
 from engine.weights import find_weights
@@ -125,6 +125,16 @@ def test_what_stays_is_decoded_in_the_full_window() -> None:
     asked = {kind: policy.ask(task(priority=kind), None).custom for kind in Priority}
     assert asked[Priority.FINAL] == asked[Priority.BATCH] == {"window_s": 30.0}
     assert asked[Priority.FIRST] == asked[Priority.REFRESH] == {}
+
+
+def test_where_speech_lies_behind_known_words_the_engine_is_told_that_they_are_not_all() -> None:
+    policy, _ = serving("tiny.en")
+    known = (Word("It", 16_000, 48_000),)
+    for priority in Priority:
+        more = {"priority": priority, "prefix": known}
+        assert policy.ask(task(voiced=GOES_ON, **more), None).custom["goes_on"] == 1.0
+        assert "goes_on" not in policy.ask(task(voiced=GOES_ON - 1, **more), None).custom
+    assert "goes_on" not in policy.ask(task(voiced=GOES_ON), None).custom
 
 
 def test_times_are_estimated_and_inside_what_was_not_heard_before() -> None:

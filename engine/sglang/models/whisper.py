@@ -2,7 +2,7 @@
 
 Differences to the stock model: the encoder block of a request, and its place in the KV cache, is as long
 as its own window; the item holds 16-bit samples instead of a megabyte of features; tokens that spell
-sounds and notation are never generated.
+sounds and notation are never generated, nor is the end where speech lies behind the forced words.
 """
 
 from __future__ import annotations
@@ -52,8 +52,14 @@ class WhisperForConditionalGeneration(stock.WhisperForConditionalGeneration):
         output = self.logits_processor(
             input_ids=input_ids, lm_head=self.proj_out, hidden_states=hidden, logits_metadata=forward_batch
         )
-        if output.next_token_logits is not None and len(self._banned):
-            output.next_token_logits.index_fill_(-1, self._banned, float("-inf"))
+        logits = output.next_token_logits
+        if logits is not None:
+            if len(self._banned):
+                logits.index_fill_(-1, self._banned, float("-inf"))
+            if rows := _going_on(forward_batch):
+                # From pinned memory, or the copy would wait for all that the GPU has to do.
+                places = torch.tensor(rows, pin_memory=logits.is_cuda).to(logits.device, non_blocking=True)
+                logits[:, int(self.config.eos_token_id)].index_fill_(0, places, float("-inf"))
         return output
 
     def _encode(self, batch: Any) -> torch.Tensor | None:
@@ -86,6 +92,18 @@ class WhisperForConditionalGeneration(stock.WhisperForConditionalGeneration):
             row[: len(clip)] = clip
         samples = rows.to(weight.device, non_blocking=True).float() / 32768.0
         return log_mel(samples, int(self.config.num_mel_bins)).to(weight.dtype)
+
+
+def _going_on(batch: Any) -> list[int]:
+    """Requests of a prefill whose first token is not to be the end: speech lies behind their forced words."""
+    if batch.forward_mode.is_decode():
+        return []
+    items, cached = batch.mm_inputs or [], batch.encoder_cached or []
+    return [
+        place
+        for place, (item, known) in enumerate(zip(items, cached, strict=False))
+        if not known and item is not None and item.mm_items and item.mm_items[0].goes_on
+    ]
 
 
 class _Conv1d(torch.nn.Conv1d):

@@ -61,12 +61,14 @@ class SeamscribeWhisperProcessor(BaseMultimodalProcessor):
             raise ValueError(
                 f"{len(prompt)} prompt tokens and {wanted} new ones exceed the {room} positions of this model"
             )
-        asked = own_options(request_obj, audio_data[0]).get("window_s")
+        own = own_options(request_obj, audio_data[0])
         loop = asyncio.get_running_loop()
-        feature, frames = await loop.run_in_executor(self._pool, self._features, audio_data[0], asked)
+        feature, frames = await loop.run_in_executor(
+            self._pool, self._features, audio_data[0], own.get("window_s")
+        )
         # Nothing is ever found again by its hash here (no prefix cache with encoder-decoder models), so a
         # number that does not repeat saves hashing a megabyte.
-        item = audio_item(feature, next(self._hashes), frames=frames)
+        item = audio_item(feature, next(self._hashes), frames=frames, goes_on=bool(own.get("goes_on")))
         return processor_output(prompt, [item])
 
     def _prompt(self, source: Any) -> list[int]:
