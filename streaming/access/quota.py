@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext
 from typing import Protocol
 
 from streaming.errors import StreamError
@@ -105,7 +105,8 @@ class Quotas:
         if rules is None:
             return self.go_on(key, 0)
         most = rules.max_sessions
-        async with self._turns:  # what this process says of itself must not overtake itself
+        # What this process says of itself must not overtake itself; while nobody is reached it says nothing.
+        async with self._turns if self._reached else nullcontext():
             if rules.minutes_a_day is not None:
                 await self._asked(self._learn)
             self.spend(key, 0)
@@ -132,11 +133,13 @@ class Quotas:
         minutes = any(rules.minutes_a_day is not None for rules in self._keys.values())
         while seats or minutes:
             async with self._turns:
-                with suppress(*self._books.failures):
+                try:
                     await self._books.tell({key: self._sessions[key] for key in seats})
                     if minutes:
                         await self._learn(self._books)
                     self._reached = True
+                except self._books.failures:
+                    self._reached = False
             await asyncio.sleep(SHARED_S)
 
     async def _learn(self, books: Books) -> bool:

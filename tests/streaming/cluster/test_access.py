@@ -4,7 +4,7 @@ Redis."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pytest
@@ -16,6 +16,7 @@ from streaming.errors import Unreadable
 from streaming.kept.stored import Batch
 from tests.support.keys import ADMIN, KEYS, READ, SPEAK, key
 from tests.support.redis import redis_server
+from tests.support.waiting import until
 
 pytest.importorskip("redis", reason="needs the extra redis")
 
@@ -151,6 +152,46 @@ async def test_without_redis_each_process_counts_for_itself() -> None:
         await quotas.lease("bot")
     with pytest.raises(KeyLimit):
         leases[0].spend(2 * MINUTE)
+
+
+async def test_while_redis_hangs_nobody_waits_for_it_again_and_again() -> None:
+    class Hanging:
+        failures = (TimeoutError,)
+
+        def __init__(self) -> None:
+            self.asked = 0
+            self.late = asyncio.Event()
+
+        async def hang(self) -> None:
+            self.asked += 1
+            await self.late.wait()
+            self.late.clear()
+            raise TimeoutError
+
+        async def seat(self, key: str, sessions: int, most: int) -> bool:
+            await self.hang()
+            raise AssertionError
+
+        async def tell(self, sessions: Mapping[str, int]) -> None:
+            await self.hang()
+
+        async def used(self, day: int) -> Mapping[str, int]:
+            await self.hang()
+            raise AssertionError
+
+    books = Hanging()
+    quotas = Quotas(LIMITED, lambda: DAY * DAY_S, books=books)
+    tending = asyncio.create_task(quotas.tend())
+    await until(lambda: books.asked == 1)
+    first = asyncio.create_task(quotas.lease("bot"))
+    await asyncio.sleep(0.05)
+    assert not first.done(), "it may still answer"
+    books.late.set()
+    async with asyncio.timeout(30):
+        await first
+        await until(lambda: books.asked == 2)  # what is told again and again hangs
+        await quotas.lease("bot")
+    tending.cancel()
 
 
 async def test_a_token_works_once_in_whichever_process(processes: list[Process]) -> None:
