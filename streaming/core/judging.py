@@ -39,10 +39,12 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """`cause` is why what the words do not reach is a gap, None where it is none."""
+    """`cause` is why what the words do not reach is a gap, None where it is none; `keep`, whether the reply's
+    words are any."""
 
     step: Step
     cause: str | None = None
+    keep: bool = True
 
 
 def judge(
@@ -64,10 +66,15 @@ def judge(
         missed = 0
     cut_off = reply.finish is not Finish.STOP
     again = cut_off or missed >= (DOUBTFUL if not attempt or (forced and not torn) else MISSING)
-    if attempt and missed >= DOUBTFUL and words and reply.finish is not Finish.LOOP:
+    looped = reply.finish is Finish.LOOP
+    if attempt and missed >= DOUBTFUL and words and not looped:
         return Judgement(Step.REST)
     if again and attempt and forced:
-        return Judgement(Step.REST)  # a model may be stuck behind forced words, on every rung
+        # A model may be stuck behind forced words, on every rung.
+        return Judgement(Step.REST, keep=not looped)
     if again and attempt + 1 < tries:
         return Judgement(Step.AGAIN)
-    return Judgement(Step.TAKE, reply.finish.value if cut_off else "no_text" if again else None)
+    if looped and words and missed < DOUBTFUL:
+        return Judgement(Step.TAKE)  # what is said again and again, is once: its first round fills the speech
+    cause = reply.finish.value if cut_off else "no_text" if again else None
+    return Judgement(Step.TAKE, cause, keep=not looped)

@@ -194,12 +194,11 @@ class Session:
         """A final reply: take it, ask again, or take what there is and decode the rest by itself."""
         missed = self._misses(cut, words)
         starving, forced = self._hunger.starving(missed), bool(self._transcript.since(cut.start))
-        kept = () if reply.finish is Finish.LOOP else words
         judged = self._worth(
             reply,
             missed,
             self._attempt,
-            words=bool(kept),
+            words=bool(words),
             forced=forced,
             torn=self._record.torn,
             starving=starving,
@@ -211,7 +210,7 @@ class Session:
             if self._segments[0].end is None:
                 self._send(cut)
             return
-        self._attempt = 0
+        self._attempt, kept = 0, words if judged.keep else ()
         if judged.step is Step.REST:
             end = kept[-1].end if kept else max(self._transcript.end, self._segments[0].start)
             cut = Cut(cut.start, end, Cause.SEAM)
