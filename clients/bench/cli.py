@@ -198,11 +198,7 @@ async def measured(
 
 def settings(options: argparse.Namespace, played: Played) -> dict[str, Any]:
     """What this run was, as far as the results depend on it."""
-    found: dict[str, Any] = {
-        k: str(v) if isinstance(v, Path) else v
-        for k, v in vars(options).items()
-        if k not in {"run", "json", "audio"} and v not in (None, [])
-    }
+    found = report.told(options)
     ready = next((p.captions.ready for _, p in played if p.captions.ready), None)
     if ready is not None:
         found |= {"engine": ready.engine, "served_model": ready.model}

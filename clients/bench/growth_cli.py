@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from clients.launch import Server, serving
@@ -59,12 +58,7 @@ async def run(options: argparse.Namespace, open_server: Open, tell: Tell) -> boo
             curve, raw, whole = await speakers(options, tell)
         case _:
             curve, raw, whole = await length(options, open_server, tell)
-    settings = {
-        name: str(value) if isinstance(value, Path) else value
-        for name, value in vars(options).items()
-        if name not in {"run", "json", "audio"} and value not in (None, [])
-    }
-    body = {"bench": "growth", "environment": report.environment(), "settings": settings}
+    body = {"bench": "growth", "environment": report.environment(), "settings": report.told(options)}
     body |= asdict(curve) | raw
     print(growth_page.markdown(body))
     if options.json:

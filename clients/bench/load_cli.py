@@ -6,7 +6,6 @@ import argparse
 import os
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 from clients.launch import Server
@@ -63,10 +62,6 @@ async def run(
     faults = [*found.lost, *(fault for one in found.heard for fault in one.faults)]
     load_report.show(result, goals, faults)
     if options.json:
-        settings = {
-            name: str(value) if isinstance(value, Path) else value
-            for name, value in vars(options).items()
-            if name not in {"run", "json", "audio"} and value not in (None, [])
-        }
-        report.write_json(options.json, load_report.document(result, goals, faults, settings))
+        document = load_report.document(result, goals, faults, report.told(options))
+        report.write_json(options.json, document)
     return not result.faults and (not options.gate or all(goal.met for goal in goals))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -47,6 +48,15 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {cpu_name()}",
         "versions": {name: found for name in PACKAGES if (found := _version(name))},
+    }
+
+
+def told(options: argparse.Namespace) -> dict[str, Any]:
+    """The options that a run was given, as plain values: all but where things are."""
+    return {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in vars(options).items()
+        if name not in {"run", "json", "audio"} and value not in (None, [])
     }
 
 

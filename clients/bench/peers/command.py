@@ -140,7 +140,7 @@ def document(steps: Sequence[Judged], options: argparse.Namespace) -> dict[str, 
     return {
         "bench": "peers",
         "environment": report.environment(),
-        "settings": {name: str(value) for name, value in vars(options).items() if name != "run"},
+        "settings": report.told(options),
         "steps": [{**asdict(step), "wer": step.errors.rate} for step in steps],
         "held": {name: held(steps, name, options.commit) for name in names(steps)},
     }
