@@ -8,6 +8,7 @@ tests.
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import os
 import re
@@ -15,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -24,6 +26,7 @@ import pytest
 from clients.bench import cli as bench
 from streaming.cli import COMMANDS, main
 from streaming.settings import Settings
+from streaming.wire import codec
 from streaming.wire.errors import CloseCode
 from streaming.wire.messages import (
     AudioFormat,
@@ -208,6 +211,31 @@ def test_the_protocols_shapes_and_codes_are_stated() -> None:
         assert f"{{{', '.join(fields_of(shape))}}}" in protocol
     stated = set(re.findall(r"\b[14]\d{3}\b", protocol.partition("Close codes: ")[2]))
     assert stated == {str(int(code)) for code in CloseCode} | {"1002", "1007"}
+
+
+def codes_of(path: Path) -> Iterator[tuple[str, int]]:
+    """Each code of an error that a module makes, with the code that its stream is closed with."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        maker, code = ast.unparse(node.func), node.args[0]
+        close = next((ast.unparse(word.value) for word in node.keywords if word.arg == "close"), None)
+        if not isinstance(code, ast.Constant) or not isinstance(code.value, str):
+            continue
+        if maker == "ProtocolError" or (maker == "super().__init__" and close is not None):
+            name = (close or "CloseCode.BAD_REQUEST").removeprefix("CloseCode.")
+            yield code.value, int(CloseCode[name])
+
+
+def test_every_error_of_a_stream_is_listed_with_its_close_code() -> None:
+    rows = re.findall(r"^\| (\d{4}) \| [^|]* \| (.*) \|$", page(PROTOCOL), re.MULTILINE)
+    listed = {code: int(close) for close, codes in rows for code in re.findall(r"`(\w+)`", codes)}
+    others = {"dialects", "openai", "deepgram", "files"}  # they have errors of their own
+    made = dict.fromkeys(codec._CODES.values(), int(CloseCode.BAD_REQUEST))
+    for path in sorted((ROOT / "streaming").rglob("*.py")):
+        if path.parent.name not in others:
+            made |= dict(codes_of(path))
+    assert listed == made
 
 
 def anchors(text: str) -> set[str]:
