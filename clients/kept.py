@@ -117,13 +117,15 @@ class Kept:
                 return
 
     def rewind(self, sample: int) -> None:
-        """A new connection: the audio goes on with the first sample at or after `sample` (16 kHz clock), and
-        flushes and the end are said again where they stood."""
+        """A new connection: the audio goes on with the first sample at or after `sample` (16 kHz clock); what
+        was told behind it, flushes and the end are said again where they stood."""
         at = -(-sample * self._rate // CLOCK_RATE) * self._stride
         items = [*self._said, *self._unsaid]
         self._said.clear()
         self._unsaid.clear()
         for item in items:
+            if isinstance(item.message, Told) and self._arrived(item, at):
+                continue
             if not isinstance(item.message, Audio) or item.at >= at:
                 self._unsaid.append(item)
             elif item.end <= at:

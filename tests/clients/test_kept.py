@@ -52,6 +52,16 @@ def test_what_is_told_is_kept_until_audio_behind_it_has_arrived() -> None:
     assert said(kept) == []
 
 
+def test_what_was_told_before_audio_that_arrived_is_not_told_again() -> None:
+    """Somebody else may have named the speaker anew since."""
+    kept = Kept(AudioFormat(), 100)
+    for message in (Audio(b"aa"), Name(1, "Ann"), Audio(b"bb"), Name(1, "Bob")):
+        kept.add(message)
+    said(kept)
+    kept.rewind(2)
+    assert said(kept) == [Name(1, "Bob")]
+
+
 def test_it_is_bounded() -> None:
     kept = Kept(AudioFormat(channels=2), 8)
     kept.add(Audio(bytes(8)))
