@@ -31,6 +31,12 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 STEADY_S = 60.0
 """until one has lived so long."""
 
+BEAT_S = 2.0
+"""A process says so often that it lives,"""
+
+QUIET = 5
+"""and is frozen, or has far too little time, where it did not for so many times as long twice."""
+
 LEAVING_S = 30.0
 """A process that was told to stop may take so long beyond its drain to let go of its engine."""
 
@@ -120,7 +126,7 @@ class Crew:
             pass_fds=[self._listener],
             process_group=0,  # Ctrl-C is the parent's to pass on
         )
-        ended = asyncio.create_task(self._listen(process))
+        ended = asyncio.create_task(self._listen(process, number))
         stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait((ended, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -132,22 +138,45 @@ class Crew:
             process.kill()
         return await ended
 
-    async def _listen(self, process: asyncio.subprocess.Process) -> int:
-        """Tell, once, that all listen; return when the process has ended."""
+    async def _listen(self, process: asyncio.subprocess.Process, number: int) -> int:
+        """Tell, once, that all listen, and which of them says nothing for long; return when the process has
+        ended."""
         assert process.stdout is not None
-        first = True
-        async for line in process.stdout:
-            if first and len(self._lines) < self._count:
-                self._lines.append(line.decode())
-                if len(self._lines) == self._count:
-                    print(self._lines[0], end="", flush=True)  # noqa: T201 - other programs wait for it
-            first = False
-        return await process.wait()
+        first, quiet = True, 0
+        while True:
+            try:
+                # Until it listens it may take its time: models are loaded.
+                line = await asyncio.wait_for(process.stdout.readline(), None if first else 2 * BEAT_S)
+            except TimeoutError:  # counted, not measured: while this process stood still it heard nobody
+                quiet += 1
+                if quiet == QUIET:
+                    said = {"number": number, "pid": process.pid, "seconds": 2 * QUIET * BEAT_S}
+                    logger.error(
+                        "process %(number)d (%(pid)d) says nothing for %(seconds).0f s: it is frozen, or has"
+                        " far too little time, and those who are connected to it wait",
+                        said,
+                    )
+                continue
+            if not line:
+                return await process.wait()
+            if quiet >= QUIET:
+                logger.warning("process %(number)d goes on", {"number": number})
+            quiet = 0
+            if line.strip() and first:
+                first = False
+                self._announced(line.decode())
+
+    def _announced(self, line: str) -> None:
+        if len(self._lines) < self._count:
+            self._lines.append(line)
+            if len(self._lines) == self._count:
+                print(self._lines[0], end="", flush=True)  # noqa: T201 - other programs wait for it
 
 
 @contextmanager
 def watching_parent() -> Iterator[None]:
-    """Stop, as by SIGTERM, when the parent is gone: then stdin is at its end."""
+    """Stop, as by SIGTERM, when the parent is gone: then stdin is at its end. Until then tell it every now
+    and then, with an empty line, that this process lives."""
     loop = asyncio.get_running_loop()
     stdin = sys.stdin.fileno()
 
@@ -156,8 +185,17 @@ def watching_parent() -> Iterator[None]:
             loop.remove_reader(stdin)
             signal.raise_signal(signal.SIGTERM)
 
+    beating = loop.call_later(BEAT_S, lambda: beat())
+
+    def beat() -> None:
+        nonlocal beating
+        with suppress(OSError):
+            os.write(sys.stdout.fileno(), b"\n")  # nothing is left to be flushed where nobody reads it
+        beating = loop.call_later(BEAT_S, beat)
+
     loop.add_reader(stdin, gone)
     try:
         yield
     finally:
+        beating.cancel()
         loop.remove_reader(stdin)
