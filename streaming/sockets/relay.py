@@ -38,6 +38,10 @@ REACH_S = 3.0
 ANSWER_S = 10.0
 """So long until its answer begins: a frozen one is connected to, and is known for dead only by and by."""
 
+BUSY_S = 300.0
+"""So long another process may take no audio, for its engine is behind: its own clients wait for it, too. One
+that is dead is known by its silence, to the client as well."""
+
 QUIET_S = 60.0
 """And so long between two pieces of an answer."""
 
@@ -76,7 +80,7 @@ class Through:
     """A connection to another process, and back; what a client's connection runs in place of a session."""
 
     def __init__(self, channel: Channel, far: ClientConnection, send_s: float) -> None:
-        """Each side may take `send_s` to take a message."""
+        """The client may take `send_s` to take a message."""
         self._channel = channel
         self._far = far
         self._send_s = send_s
@@ -104,7 +108,7 @@ class Through:
         try:
             while True:
                 data = await self._channel.receive()
-                async with asyncio.timeout(self._send_s):
+                async with asyncio.timeout(BUSY_S):
                     await self._far.send(data)
         except ChannelClosed as closed:
             if closed.for_good:  # else the session waits for its client

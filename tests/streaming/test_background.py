@@ -114,6 +114,35 @@ def test_a_connection_led_on_leaves_nothing_however_it_ends(how: str) -> None:
     run(play())
 
 
+@pytest.mark.parametrize("busy_s", [60.0, 600.0])
+def test_a_process_that_is_not_read_from_for_a_while_is_waited_for_as_without_another_between(
+    busy_s: float,
+) -> None:
+    """Its engine is behind, so it takes no audio: its client waits, and is not sent away."""
+
+    class Busy(Far):
+        taken: list[str | bytes]
+
+        async def send(self, data: str | bytes) -> None:
+            await asyncio.sleep(busy_s)
+            self.taken.append(data)
+
+    async def play() -> None:
+        channel, far = MemoryChannel(), Busy()
+        far.taken = []
+        running = asyncio.create_task(Through(channel, cast("Any", far), 15.0).run())
+        channel.say(b"one", b"two")
+        await asyncio.sleep(2.5 * busy_s)
+        if busy_s < 100:
+            assert (far.taken, channel.closed) == ([b"one", b"two"], None)
+            channel.cut()
+        await running
+        if busy_s > 100:
+            assert channel.closed == (1012, "restarting")
+
+    run(play())
+
+
 def test_a_connection_led_on_that_fails_is_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def play() -> None:
         channel, far = MemoryChannel(), Far(RuntimeError("a bug"))
