@@ -50,7 +50,7 @@ UNFED = {
 
 
 class Engine(FakeRecognizer):
-    """Answers final tasks as `plan` says, then as it should."""
+    """Answers final tasks as `plan` says, a loop without words, then as it should."""
 
     counters = {"prompt_tokens": 3.0}  # noqa: RUF012 - a constant here
 
@@ -64,7 +64,7 @@ class Engine(FakeRecognizer):
             return heard
         if isinstance(planned := self.plan.popleft(), EngineError):
             raise planned
-        return replace(heard, finish=planned)
+        return replace(heard, finish=planned, words=() if planned is Finish.LOOP else heard.words)
 
 
 class Disk(Store):
