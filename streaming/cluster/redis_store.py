@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
@@ -43,6 +44,9 @@ PREFIX = "seamscribe:"
 ANSWER_S = 2.0
 """So long Redis may take to answer."""
 
+SKEW_S = 10.0
+"""Clocks that differ by more are warned of."""
+
 CLAIMED_MS = 60_000
 """A delivery that a process tries is nobody else's for so long."""
 
@@ -59,14 +63,27 @@ def opened(url: str, *, most_deliveries: int) -> RedisStore:
             f"journal.url: no Redis answers there ({error}): start one, or leave it out"
         ) from None
     with suppress(*store.failures):  # not every Redis tells
-        memory = store.redis.info("memory")
-        if memory.get("maxmemory") and (policy := memory.get("maxmemory_policy")) != "noeviction":
-            logger.warning(
-                "journal.url: when this Redis is full it throws away what is kept (%(policy)s): set its"
-                " maxmemory-policy to noeviction",
-                {"policy": policy},
-            )
+        for warning in _warnings(store.redis, time.time()):
+            logger.warning("journal.url: %(warning)s", {"warning": warning})
     return store
+
+
+def _warnings(client: Any, now: float) -> Iterator[str]:
+    """What will go wrong here one day."""
+    memory = client.info("memory")
+    if memory.get("maxmemory") and (policy := memory.get("maxmemory_policy")) != "noeviction":
+        yield (
+            f"when this Redis is full it throws away what is kept ({policy}): set its maxmemory-policy to"
+            " noeviction"
+        )
+    seconds, microseconds = client.time()
+    ahead = now - seconds - microseconds / 1e6
+    if abs(ahead) > SKEW_S:
+        side = "ahead of" if ahead > 0 else "behind"
+        yield (
+            f"the clock here is {abs(ahead):.0f} s {side} that of Redis: what is kept is listed and deleted,"
+            " and webhooks are sent, by the clock of each process: set it right"
+        )
 
 
 class RedisStore:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -245,6 +246,16 @@ def test_a_redis_that_throws_away_what_is_kept_is_warned_of(
     with redis_server("--maxmemory", "64mb", "--maxmemory-policy", policy) as url:
         opened_store(url, most_deliveries=3).close()
     assert ("noeviction" in caplog.text) == (policy != "noeviction")
+
+
+@pytest.mark.parametrize(("ahead", "said"), [(0, ""), (3600, "3600 s ahead of"), (-86_400, "86400 s behind")])
+def test_a_clock_that_is_wrong_is_warned_of(
+    url: str, ahead: int, said: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + ahead)
+    opened_store(url, most_deliveries=3).close()
+    assert ("the clock here" in caplog.text, said in caplog.text) == (bool(ahead), True)
 
 
 def test_what_was_deleted_stays_so(url: str) -> None:
