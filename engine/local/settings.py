@@ -32,7 +32,7 @@ class WindowRule:
 class DecodeSettings:
     """How tasks are decoded: `quick_*` first partials and, under load, refreshes; `thorough_*` all others."""
 
-    quick_window: WindowRule = field(default_factory=WindowRule)
+    quick_window: WindowRule = field(default_factory=lambda: WindowRule(minimum_s=9.0, pad_s=4.0))
     thorough_window: WindowRule = field(default_factory=lambda: WindowRule(minimum_s=10.0, pad_s=6.0))
     quick_beam: int = 1
     thorough_beam: int = 5
