@@ -219,15 +219,17 @@ class LoadGauge:
         share = self._busy / (passed * self._concurrency)
         # Half the weight for each second passed: the factor reacts within two or three seconds.
         weight = min(1.0, passed / 2)
+        # However long nobody looked: late once, at a start or after a pause, is not late always.
+        lasting = min(weight, self.PERIOD_S / 2)
         self._utilisation += (share - self._utilisation) * weight
         self._busy, self._stepped = 0.0, now
         if self._served:
             mean = self._took / self._served
-            self._latency += (mean - self._latency) * weight
+            self._latency += (mean - self._latency) * lasting
             self._quickest = min(self._quickest * (self.FORGET if self.slow < 1.0 else 1.0), mean)
             self._served, self._took = 0, 0.0
         if self._looks:
-            self._late += (self._behind / self._looks - self._late) * weight
+            self._late += (self._behind / self._looks - self._late) * lasting
             self._looks, self._behind = 0, 0.0
         if self._utilisation > self.BUSY or oldest_s > self.WAIT_S:
             self._scarce = min(self.MOST, self._scarce * 1.2)

@@ -207,6 +207,15 @@ def test_what_is_answered_without_the_engine_says_nothing_of_it() -> None:
     assert gauge.factor == 1.0
 
 
+def test_a_process_that_is_late_once_asks_as_often_as_before() -> None:
+    """At a start, or where nobody spoke for an hour: there is no earlier measure to weigh it against."""
+    gauge = looked(LoadGauge(concurrency=256, now=0.0), 0.1)
+    gauge.late(0.3)
+    gauge.served(1.0)
+    gauge.step(0.0, 3600.0)
+    assert gauge.factor == 1.0
+
+
 def test_a_process_with_too_little_time_of_its_own_asks_less_often() -> None:
     """Whatever the engine: its places are free, and its answers wait in this process."""
     gauge, seen = LoadGauge(concurrency=2, now=0.0), list[float]()
