@@ -74,6 +74,7 @@ class Session:
         self._cut: Cut | None = None
         self._tasks_made = self._attempt = 0
         self._worth = partial(judge, tries=capabilities.tries)
+        self._forces = capabilities.forced_prefix
         self._tail_heard = 0  # end of the window whose uncommitted words the stabilizer holds
         self._flushes: deque[tuple[str, int]] = deque()
         self._ending = self._ended = False
@@ -193,16 +194,9 @@ class Session:
     def _judge(self, cut: Cut, words: tuple[Word, ...], reply: Hypothesis) -> None:
         """A final reply: take it, ask again, or take what there is and decode the rest by itself."""
         missed = self._misses(cut, words)
-        starving, forced = self._hunger.starving(missed), bool(self._transcript.since(cut.start))
-        judged = self._worth(
-            reply,
-            missed,
-            self._attempt,
-            words=bool(words),
-            forced=forced,
-            torn=self._record.torn,
-            starving=starving,
-        )
+        starving, forced = self._hunger.starving(missed), self._forced(cut)
+        said = {"words": bool(words), "forced": forced, "torn": self._record.torn, "starving": starving}
+        judged = self._worth(reply, missed, self._attempt, **said)
         if judged.step is Step.AGAIN:
             self._attempt += 1
             if starving:
@@ -222,6 +216,10 @@ class Session:
         elif cut.cause is Cause.SEAM and not kept:
             self._segmenter.origin = max(self._segmenter.origin, cut.end)
 
+    def _forced(self, cut: Cut) -> bool:
+        """Whether a model may be stuck behind words: one that writes windows anew has none forced on it."""
+        return self._forces and bool(self._transcript.since(cut.start))
+
     def _feed(self, cut: Cut, words: tuple[Word, ...]) -> None:
         """Once speech has brought no text for long, finish the window early, along the ladder: what follows
         begins anew. Before that, ask without the words that are forced on it: a model may be stuck there."""
@@ -231,7 +229,7 @@ class Session:
             self._attempt = 1
             self._send(self._segmenter.early(self._ring, cut.end, self._hunger.most))
             return
-        if missed >= STUCK and not words and self._transcript.since(cut.start) and not self._record.torn:
+        if missed >= STUCK and not words and self._forced(cut) and not self._record.torn:
             self._segmenter.origin = self._transcript.end
             self._send(Cut(self._segmenter.origin, self._now, Cause.TICK))
 

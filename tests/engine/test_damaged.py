@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.contract import Capabilities, Finish, Hypothesis, Priority, RecognitionTask, Word
@@ -89,6 +89,8 @@ def heard(trace: Trace, seed: int, damage: float) -> tuple[Heard, list[str]]:
 
 @pytest.mark.parametrize("name", TALKS)
 @given(seed=st.integers(0, 2**32), damage=st.sampled_from([0.0, 0.15]))
+@example(seed=58, damage=0.15)
+@example(seed=125135, damage=0.15)
 @settings(max_examples=25)
 def test_no_word_is_lost_or_comes_twice(name: str, seed: int, damage: float) -> None:
     trace = TALKS[name]
