@@ -45,7 +45,8 @@ class Finish(StrEnum):
     LENGTH = "length"
     """The output budget ran out: text may be missing."""
     LOOP = "loop"
-    """A guard saw the output repeat itself: the text is not to be trusted."""
+    """The output repeated itself. Its words are what was said up to the end of the first round; none where no
+    round is known, for then no text of it is to be trusted."""
 
 
 @dataclass(frozen=True, slots=True)

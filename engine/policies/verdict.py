@@ -37,9 +37,9 @@ def judged(task: RecognitionTask, reply: Reply, heard: Hypothesis) -> tuple[Hypo
     """`heard` with the words and the finish it deserves, and what was wrong."""
     long = len(task.audio) > ALONE_S * SAMPLE_RATE
     if reply.alarm is not None:
-        if long and (kept := before_loop(heard.words)):
-            return replace(heard, words=kept, finish=Finish.LENGTH), reply.alarm
-        return replace(heard, finish=Finish.LOOP), reply.alarm
+        kept = before_loop(heard.words)
+        finish = Finish.LENGTH if long and kept else Finish.LOOP
+        return replace(heard, words=kept, finish=finish), reply.alarm
     if heard.finish is Finish.LOOP:
         return heard, Alarm.LOOP
     last = heard.words[-1].end if heard.words else None

@@ -242,7 +242,7 @@ class WhisperPolicy:
         if keep is not None:
             return Verdict(ids[:keep], Finish.LOOP)
         if len(text) > 80 and len(text) / len(zlib.compress(text)) > self.rules.max_compression:
-            return Verdict(ids, Finish.LOOP)
+            return Verdict((), Finish.LOOP)
         return Verdict(ids, Finish.LENGTH if output.full else Finish.STOP)
 
     def units(self, ids: Sequence[int]) -> list[Unit]:

@@ -96,9 +96,11 @@ class WhisperServing:
         )
         verdict = self._policy.judge(output)
         finish = Finish.LOOP if reply.looped else verdict.finish
-        units = self._policy.units(verdict.ids)
+        # Where a guard stopped it, `verdict.judged` finds the first round, as for every model.
+        ids = output.ids if reply.looped and verdict.ids else verdict.ids
+        units = self._policy.units(ids)
         begin = min(max(task.prefix[-1].end, task.start) if task.prefix else task.start, task.end)
-        frames = spread_frames(task.audio, begin - task.start, units, len(verdict.ids))
+        frames = spread_frames(task.audio, begin - task.start, units, len(ids))
         words = timed_words(units, frames, (), task.audio, (begin, task.end))
         return Hypothesis(tuple(words), finish, language, chance)
 
