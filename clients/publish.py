@@ -79,7 +79,7 @@ def publish(folder: Path, version: str = "0.1.0") -> Path:
 
 def main(argv: Sequence[str]) -> int:
     """The folder is the only argument."""
-    if len(argv) != 1:
+    if len(argv) != 1 or argv[0].startswith("-"):
         print("usage: python -m clients.publish DIR", file=sys.stderr)
         return 2
     print(publish(Path(argv[0])))

@@ -71,4 +71,4 @@ def test_what_is_published_imports_nothing_else_of_ours(
         compile(text, str(file), "exec")
     project = tomllib.loads((tmp_path / "pyproject.toml").read_text("utf-8"))
     assert project["tool"]["setuptools"]["packages"] == [NAME, f"{NAME}.wire"]
-    assert main([]) == 2
+    assert main([]) == main(["--help"]) == 2, "an option is no folder"
