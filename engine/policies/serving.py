@@ -100,14 +100,9 @@ class Reply:
     """Whether the engine said how it ended; else nobody knows whether it is `full`."""
 
     @property
-    def looped(self) -> bool:
-        """Whether a guard stopped it."""
-        return self.alarm is not None
-
-    @property
     def finish(self) -> Finish:
-        """Why it is over."""
-        return Finish.LOOP if self.looped else Finish.LENGTH if self.full else Finish.STOP
+        """Why the engine ended it; what a guard's `alarm` makes of that is for `verdict.judged` to say."""
+        return Finish.LENGTH if self.full else Finish.STOP
 
 
 class ServingPolicy(Protocol):
@@ -133,7 +128,8 @@ class ServingPolicy(Protocol):
         ...
 
     def read(self, task: RecognitionTask, ask: Ask, reply: Reply) -> Hypothesis:
-        """Words after the task's prefix; never raises for anything a model may write."""
+        """Words after the task's prefix; never raises for anything a model may write. One that finds a loop
+        by itself keeps its first round, and says `Finish.LOOP`."""
         ...
 
 

@@ -36,12 +36,12 @@ def silent(audio: Audio) -> bool:
 def judged(task: RecognitionTask, reply: Reply, heard: Hypothesis) -> tuple[Hypothesis, Alarm | None]:
     """`heard` with the words and the finish it deserves, and what was wrong."""
     long = len(task.audio) > ALONE_S * SAMPLE_RATE
+    if heard.finish is Finish.LOOP:
+        return heard, reply.alarm or Alarm.LOOP  # of which the policy has kept the first round
     if reply.alarm is not None:
         kept = before_loop(heard.words)
         finish = Finish.LENGTH if long and kept else Finish.LOOP
         return replace(heard, words=kept, finish=finish), reply.alarm
-    if heard.finish is Finish.LOOP:
-        return heard, Alarm.LOOP
     last = heard.words[-1].end if heard.words else None
     output = Finished(
         text=join(heard.words),

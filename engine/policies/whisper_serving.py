@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from engine.align import timed_words
-from engine.contract import SAMPLE_RATE, Finish, Hypothesis, Priority, RecognitionTask
+from engine.contract import SAMPLE_RATE, Hypothesis, Priority, RecognitionTask
 from engine.guards import GuardLimits
 from engine.spread import spread_frames
 
@@ -95,14 +95,11 @@ class WhisperServing:
             full=reply.full,
         )
         verdict = self._policy.judge(output)
-        finish = Finish.LOOP if reply.looped else verdict.finish
-        # Where a guard stopped it, `verdict.judged` finds the first round, as for every model.
-        ids = output.ids if reply.looped and verdict.ids else verdict.ids
-        units = self._policy.units(ids)
+        units = self._policy.units(verdict.ids)
         begin = min(max(task.prefix[-1].end, task.start) if task.prefix else task.start, task.end)
-        frames = spread_frames(task.audio, begin - task.start, units, len(ids))
+        frames = spread_frames(task.audio, begin - task.start, units, len(verdict.ids))
         words = timed_words(units, frames, (), task.audio, (begin, task.end))
-        return Hypothesis(tuple(words), finish, language, chance)
+        return Hypothesis(tuple(words), verdict.finish, language, chance)
 
     def _open_prompt(self, plan: Plan) -> tuple[int, ...]:
         """The prompt up to and with the start token: the model goes on with language, task and time mode."""

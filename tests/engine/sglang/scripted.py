@@ -56,9 +56,8 @@ class PlainPolicy:
         return "en" if reply.text == "elsewhere" else None
 
     def read(self, task: RecognitionTask, ask: Ask, reply: Reply) -> Hypothesis:
-        from engine.contract import Finish
 
-        finish = Finish.LOOP if reply.looped else Finish.LENGTH if reply.full else Finish.STOP
+        finish = reply.finish
         return Hypothesis(tuple(estimated_words(reply.text, task)), finish, ask.language)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.contract import Finish, Hypothesis, RecognitionTask, Word
+from engine.contract import Hypothesis, RecognitionTask, Word
 from engine.fake import word, words_of
 from engine.guards import GuardLimits
 from engine.policies.serving import Ask, Reply
@@ -46,7 +46,7 @@ class SlotsPolicy(PlainPolicy):
         known = {word(slot).text: word(slot) for slot in range(task.start // 8000, task.end // 8000 + 1)}
         guessed = estimated_words(readable(reply.text), replace(task, prefix=()))
         words: list[Word] = [known.get(guess.text, guess) for guess in guessed]
-        finish = Finish.LOOP if reply.looped else Finish.LENGTH if reply.full else Finish.STOP
+        finish = reply.finish
         return Hypothesis(tuple(words), finish)
 
 
