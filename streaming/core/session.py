@@ -194,9 +194,10 @@ class Session:
     def _judge(self, cut: Cut, words: tuple[Word, ...], reply: Hypothesis) -> None:
         """A final reply: take it, ask again, or take what there is and decode the rest by itself."""
         missed = self._misses(cut, words)
-        starving, forced = self._hunger.starving(missed), self._forced(cut)
-        said = {"words": bool(words), "forced": forced, "torn": self._record.torn, "starving": starving}
-        judged = self._worth(reply, missed, self._attempt, **said)
+        starving, forced, torn = self._hunger.starving(missed), self._forced(cut), self._record.torn
+        judged = self._worth(
+            reply, missed, self._attempt, words=bool(words), forced=forced, torn=torn, starving=starving
+        )
         if judged.step is Step.AGAIN:
             self._attempt += 1
             if starving:

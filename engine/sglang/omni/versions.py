@@ -13,8 +13,6 @@ Version = tuple[int, ...]
 
 STAGES_IN_FILE: Version = (0, 1, 9)
 """From here on a configuration file lists stages; before, overrides of a stage's factory."""
-PENALTY: Version = (0, 1, 9)
-"""From here on a repetition penalty is heeded; before, it is taken and ignored."""
 
 GATHER_MS = 40
 """Only while others are decoded or read: a request that comes alone waits for nobody."""
